@@ -1,0 +1,138 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/dtype.h"
+#include "core/memory.h"
+#include "core/shape.h"
+
+namespace minim {
+
+// Where a tensor's memory lies.
+enum class Device : uint8_t { cpu };
+
+class Storage;
+struct GradMeta;  // gradient and graph node; defined and used by autograd/ alone
+class Tensor;
+using Tensors = std::vector<Tensor>;
+
+// A cheap handle to an n-dimensional array: storage, shape, strides, dtype, device, and (kept by
+// autograd) a gradient and the node that made it. Copying aliases the same memory; clone() copies.
+// `const Tensor&` means "not rebound", not "immutable". A default-made Tensor is undefined.
+class Tensor {
+ public:
+  Tensor() = default;
+
+  // Uninitialised, zeros, or all equal to a value.
+  static Tensor empty(const Shape& shape, DType dtype = DType::f32);
+  static Tensor zeros(const Shape& shape, DType dtype = DType::f32);
+  static Tensor full(const Shape& shape, double value, DType dtype = DType::f32);
+  // Copies values; their number must be shape.numel().
+  template <class T>
+  static Tensor from(std::span<const T> values, const Shape& shape);
+  template <class T>
+  static Tensor from(const std::vector<T>& values, const Shape& shape) {
+    return from(std::span<const T>(values), shape);
+  }
+  template <class T>
+  static Tensor from(std::initializer_list<T> values, const Shape& shape) {
+    return from(std::span<const T>(values.begin(), values.size()), shape);
+  }
+  // Wraps memory that `owner` keeps alive, such as a mapped file; `data` is aligned to the dtype.
+  static Tensor borrow(void* data, const Shape& shape, DType dtype, std::shared_ptr<void> owner);
+
+  bool defined() const { return impl_ != nullptr; }
+  const Shape& shape() const;
+  // Distance in elements between neighbours along each dimension.
+  const Shape& strides() const;
+  // Extent along a dimension, counted from either end.
+  int64_t size(int64_t dim) const;
+  int rank() const { return shape().rank(); }
+  int64_t numel() const { return shape().numel(); }
+  int64_t bytes() const { return numel() * size_of(dtype()); }
+  DType dtype() const;
+  Device device() const;
+  bool is_contiguous() const;
+
+  // First element; T must be the dtype's type. Contiguous tensors only may be indexed past it.
+  template <class T>
+  T* data() const;
+  void* raw() const;
+  // Elements of a contiguous tensor.
+  template <class T>
+  std::span<T> values() const {
+    return {contiguous_data<T>(), size_t(numel())};
+  }
+  // Elements in order, converted, whatever the dtype and the strides.
+  template <class T>
+  std::vector<T> to_vector() const;
+  // The one element, as double.
+  double item() const;
+
+  // This tensor if contiguous, else a contiguous copy (no gradient flows; see minim::contiguous).
+  Tensor contiguous() const;
+  // A contiguous copy without history.
+  Tensor clone() const;
+  // The same memory without history.
+  Tensor detach() const;
+  // The same memory seen with other shape, strides and offset from its first element (elements).
+  Tensor view(const Shape& shape, const Shape& strides, int64_t offset = 0) const;
+
+  // In-place writes. Each counts as a new version of the memory: a backward that saved the old one
+  // refuses to run. Refused while a graph is recorded and this tensor is part of it.
+  void fill_(double value);
+  void copy_(const Tensor& source);  // same shape; converts the dtype
+  // To be called by whoever writes through data().
+  void bump_version();
+  int64_t version() const;
+  // Counts this tensor's storage under another category.
+  void count_as(memory::Category category);
+  // Do both share memory (and lie in it at the same place)?
+  bool is_same(const Tensor& other) const { return impl_ == other.impl_; }
+  const void* storage_id() const;
+  // Is this handle the only user of its memory?
+  bool owns_alone() const;
+
+  // --- autograd (defined in autograd/tensor.cpp) ---
+  bool requires_grad() const;
+  // Asks for a gradient; leaves only, floating dtypes only.
+  Tensor& set_requires_grad(bool on = true);
+  // Accumulated gradient; undefined until a backward reaches this tensor.
+  Tensor grad() const;
+  void set_grad(Tensor grad);
+  bool is_leaf() const;
+  // Keeps the gradient of a tensor that is not a leaf.
+  void retain_grad();
+  // Adds d(this)/d(leaf) to each leaf's grad(). `dy` may be left out for a scalar. The graph is
+  // freed on the way unless retain_graph.
+  void backward(const Tensor& dy = Tensor(), bool retain_graph = false) const;
+
+  struct Impl;
+  const std::shared_ptr<Impl>& impl() const { return impl_; }
+
+ private:
+  explicit Tensor(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
+  template <class T>
+  T* contiguous_data() const;
+  const Impl& checked(std::string_view what) const;
+
+  std::shared_ptr<Impl> impl_;
+};
+
+// A tensor with its full name, as in a model's parameter list or a state dict.
+struct NamedTensor {
+  std::string name;
+  Tensor tensor;
+};
+using NamedTensors = std::vector<NamedTensor>;
+
+// A tensor of another dtype (or the same, then itself), without history; see minim::to for the
+// differentiable form.
+Tensor convert(const Tensor& x, DType dtype);
+
+}  // namespace minim
