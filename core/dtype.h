@@ -95,6 +95,14 @@ decltype(auto) dispatch_index(DType dtype, std::string_view op, Body&& body) {
 template <class Body>
 decltype(auto) dispatch_any(DType dtype, Body&& body) {
   switch (dtype) {
+    case DType::f32:
+      return body.template operator()<float>();
+    case DType::f64:
+      return body.template operator()<double>();
+    case DType::f16:
+      return body.template operator()<f16>();
+    case DType::bf16:
+      return body.template operator()<bf16>();
     case DType::i32:
       return body.template operator()<int32_t>();
     case DType::i64:
@@ -103,9 +111,8 @@ decltype(auto) dispatch_any(DType dtype, Body&& body) {
       return body.template operator()<uint8_t>();
     case DType::boolean:
       return body.template operator()<bool>();
-    default:
-      return dispatch_float(dtype, "dispatch", std::forward<Body>(body));
   }
+  fail("dispatch: {} is no element type", int(dtype));
 }
 
 }  // namespace minim

@@ -92,9 +92,10 @@ Shape broadcast_shapes(const Shape& a, const Shape& b, std::string_view op);
 }  // namespace minim
 
 template <>
-struct fmt::formatter<minim::Shape> : fmt::formatter<fmt::string_view> {
+struct fmt::formatter<minim::Shape> {
+  constexpr auto parse(fmt::format_parse_context& context) { return context.begin(); }
   template <class Context>
   auto format(const minim::Shape& shape, Context& context) const {
-    return fmt::formatter<fmt::string_view>::format(shape.to_string(), context);
+    return fmt::format_to(context.out(), "{}", shape.to_string());
   }
 };

@@ -34,7 +34,13 @@ class Tensor {
   static Tensor full(const Shape& shape, double value, DType dtype = DType::f32);
   // Copies values; their number must be shape.numel().
   template <class T>
-  static Tensor from(std::span<const T> values, const Shape& shape);
+  static Tensor from(std::span<const T> values, const Shape& shape) {
+    check(int64_t(values.size()) == shape.numel(), "tensor: {} values do not fill shape {}",
+          values.size(), shape);
+    Tensor t = empty(shape, dtype_of<T>);
+    std::copy(values.begin(), values.end(), t.data<T>());
+    return t;
+  }
   template <class T>
   static Tensor from(const std::vector<T>& values, const Shape& shape) {
     return from(std::span<const T>(values), shape);
@@ -61,12 +67,18 @@ class Tensor {
 
   // First element; T must be the dtype's type. Contiguous tensors only may be indexed past it.
   template <class T>
-  T* data() const;
+  T* data() const {
+    check(dtype() == dtype_of<T>, "data: the tensor holds {}, asked for {}", name_of(dtype()),
+          name_of(dtype_of<T>));
+    return static_cast<T*>(raw());
+  }
   void* raw() const;
-  // Elements of a contiguous tensor.
+  // Elements of a contiguous tensor, in order.
   template <class T>
   std::span<T> values() const {
-    return {contiguous_data<T>(), size_t(numel())};
+    check(is_contiguous(), "values: a tensor of shape {} and strides {} is not contiguous", shape(),
+          strides());
+    return {data<T>(), size_t(numel())};
   }
   // Elements in order, converted, whatever the dtype and the strides.
   template <class T>
@@ -74,7 +86,7 @@ class Tensor {
   // The one element, as double.
   double item() const;
 
-  // This tensor if contiguous, else a contiguous copy (no gradient flows; see minim::contiguous).
+  // This tensor if contiguous, else a contiguous copy without history.
   Tensor contiguous() const;
   // A contiguous copy without history.
   Tensor clone() const;
@@ -83,15 +95,12 @@ class Tensor {
   // The same memory seen with other shape, strides and offset from its first element (elements).
   Tensor view(const Shape& shape, const Shape& strides, int64_t offset = 0) const;
 
-  // In-place writes. Each counts as a new version of the memory: a backward that saved the old one
-  // refuses to run. Refused while a graph is recorded and this tensor is part of it.
-  void fill_(double value);
-  void copy_(const Tensor& source);  // same shape; converts the dtype
-  // To be called by whoever writes through data().
-  void bump_version();
+  // Number of in-place writes to this memory; a backward that saved an older one refuses to run.
+  // bump_version() is called by whoever writes through data().
   int64_t version() const;
+  void bump_version() const;
   // Counts this tensor's storage under another category.
-  void count_as(memory::Category category);
+  void count_as(memory::Category category) const;
   // Do both share memory (and lie in it at the same place)?
   bool is_same(const Tensor& other) const { return impl_ == other.impl_; }
   const void* storage_id() const;
@@ -99,6 +108,9 @@ class Tensor {
   bool owns_alone() const;
 
   // --- autograd (defined in autograd/tensor.cpp) ---
+  // In-place writes, refused while a graph is recorded and this tensor is part of it.
+  void fill_(double value);
+  void copy_(const Tensor& source);  // same shape; converts the dtype
   bool requires_grad() const;
   // Asks for a gradient; leaves only, floating dtypes only.
   Tensor& set_requires_grad(bool on = true);
@@ -117,8 +129,6 @@ class Tensor {
 
  private:
   explicit Tensor(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
-  template <class T>
-  T* contiguous_data() const;
   const Impl& checked(std::string_view what) const;
 
   std::shared_ptr<Impl> impl_;
@@ -131,8 +141,19 @@ struct NamedTensor {
 };
 using NamedTensors = std::vector<NamedTensor>;
 
-// A tensor of another dtype (or the same, then itself), without history; see minim::to for the
-// differentiable form.
+// The three below know nothing of gradients: they are what the differentiable operations are made of.
+
+// A tensor of another dtype, or the same one where it has that dtype already.
 Tensor convert(const Tensor& x, DType dtype);
+// Writes one value, or the elements of a tensor of the same shape and any dtype, whatever the strides.
+void fill(const Tensor& destination, double value);
+void copy(const Tensor& destination, const Tensor& source);
+
+template <class T>
+std::vector<T> Tensor::to_vector() const {
+  const Tensor dense = convert(contiguous(), dtype_of<T>);
+  const std::span<T> elements = dense.values<T>();
+  return std::vector<T>(elements.begin(), elements.end());
+}
 
 }  // namespace minim

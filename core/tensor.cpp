@@ -1,0 +1,146 @@
+#include "core/tensor.h"
+
+#include <cstring>
+
+#include "core/tensor_impl.h"
+
+namespace minim {
+
+namespace {
+
+void check_extents(const Shape& shape) {
+  for (int64_t extent : shape)
+    check(extent >= 0, "tensor: shape {} has a negative extent", shape);
+}
+
+std::shared_ptr<Tensor::Impl> make_impl(const Shape& shape, DType dtype) {
+  auto impl = std::make_shared<Tensor::Impl>();
+  impl->shape = shape;
+  impl->strides = contiguous_strides(shape);
+  impl->dtype = dtype;
+  return impl;
+}
+
+}  // namespace
+
+Tensor Tensor::empty(const Shape& shape, DType dtype) {
+  check_extents(shape);
+  auto impl = make_impl(shape, dtype);
+  impl->storage = std::make_shared<Storage>(size_t(shape.numel() * size_of(dtype)),
+                                            memory::Scope::category());
+  return Tensor(std::move(impl));
+}
+
+Tensor Tensor::zeros(const Shape& shape, DType dtype) {
+  Tensor t = empty(shape, dtype);
+  if (t.bytes() > 0) std::memset(t.raw(), 0, size_t(t.bytes()));
+  return t;
+}
+
+Tensor Tensor::full(const Shape& shape, double value, DType dtype) {
+  Tensor t = empty(shape, dtype);
+  minim::fill(t, value);
+  return t;
+}
+
+Tensor Tensor::borrow(void* data, const Shape& shape, DType dtype, std::shared_ptr<void> owner) {
+  check(owner != nullptr, "tensor: borrowed memory needs an owner that keeps it alive");
+  check_extents(shape);
+  auto impl = make_impl(shape, dtype);
+  impl->storage = std::make_shared<Storage>(data, std::move(owner));
+  return Tensor(std::move(impl));
+}
+
+const Tensor::Impl& Tensor::checked(std::string_view what) const {
+  check(impl_ != nullptr, "{}: the tensor is undefined", what);
+  return *impl_;
+}
+
+const Shape& Tensor::shape() const {
+  return checked("shape").shape;
+}
+
+const Shape& Tensor::strides() const {
+  return checked("strides").strides;
+}
+
+int64_t Tensor::size(int64_t dim) const {
+  return shape()[normalize_dim(dim, shape(), "size")];
+}
+
+DType Tensor::dtype() const {
+  return checked("dtype").dtype;
+}
+
+Device Tensor::device() const {
+  return Device::cpu;
+}
+
+bool Tensor::is_contiguous() const {
+  const Impl& self = checked("is_contiguous");
+  int64_t step = 1;
+  for (int i = self.shape.rank() - 1; i >= 0; --i) {
+    if (self.shape[i] == 0) return true;
+    if (self.shape[i] != 1 && self.strides[i] != step) return false;
+    step *= self.shape[i];
+  }
+  return true;
+}
+
+void* Tensor::raw() const {
+  const Impl& self = checked("data");
+  auto* bytes = static_cast<std::byte*>(self.storage->data());
+  const int64_t offset = self.offset * size_of(self.dtype);
+  return offset == 0 ? bytes : bytes + offset;
+}
+
+double Tensor::item() const {
+  check(numel() == 1, "item: needs exactly one element, got shape {}", shape());
+  return dispatch_any(dtype(), [&]<class T>() { return double(*data<T>()); });
+}
+
+Tensor Tensor::contiguous() const {
+  return is_contiguous() ? *this : clone();
+}
+
+Tensor Tensor::clone() const {
+  Tensor t = empty(shape(), dtype());
+  copy(t, *this);
+  return t;
+}
+
+Tensor Tensor::detach() const {
+  auto impl = std::make_shared<Impl>(checked("detach"));
+  impl->grad = nullptr;
+  return Tensor(std::move(impl));
+}
+
+Tensor Tensor::view(const Shape& shape, const Shape& strides, int64_t offset) const {
+  Tensor t = detach();
+  t.impl_->shape = shape;
+  t.impl_->strides = strides;
+  t.impl_->offset += offset;
+  return t;
+}
+
+int64_t Tensor::version() const {
+  return checked("version").storage->version;
+}
+
+void Tensor::bump_version() const {
+  ++checked("bump_version").storage->version;
+}
+
+void Tensor::count_as(memory::Category category) const {
+  checked("count_as").storage->count_as(category);
+}
+
+const void* Tensor::storage_id() const {
+  return checked("storage_id").storage.get();
+}
+
+bool Tensor::owns_alone() const {
+  return checked("owns_alone").storage.use_count() == 1 && impl_.use_count() == 1;
+}
+
+}  // namespace minim

@@ -1,0 +1,44 @@
+#pragma once
+
+#include "core/tensor.h"
+
+// What is behind a Tensor handle. Included by core/ and autograd/ alone.
+namespace minim {
+
+// A block of memory with its owner, its category and the count of in-place writes to it.
+class Storage {
+ public:
+  Storage(size_t bytes, memory::Category category)
+      : data_(memory::allocate(bytes, category)), bytes_(bytes), category_(category) {}
+  Storage(void* data, std::shared_ptr<void> owner) : data_(data), owner_(std::move(owner)) {}
+  ~Storage() {
+    if (!owner_) memory::deallocate(data_, bytes_, category_);
+  }
+  Storage(const Storage&) = delete;
+  Storage& operator=(const Storage&) = delete;
+
+  void* data() const { return data_; }
+  void count_as(memory::Category category) {
+    if (owner_) return;
+    memory::recount(bytes_, category_, category);
+    category_ = category;
+  }
+
+  int64_t version = 0;
+
+ private:
+  void* data_;
+  size_t bytes_ = 0;
+  memory::Category category_ = memory::Category::data;
+  std::shared_ptr<void> owner_;  // set for borrowed memory, which is not counted
+};
+
+struct Tensor::Impl {
+  std::shared_ptr<Storage> storage;
+  Shape shape, strides;
+  int64_t offset = 0;  // of the first element, in elements
+  DType dtype = DType::f32;
+  std::shared_ptr<GradMeta> grad;  // null until autograd has something to keep
+};
+
+}  // namespace minim
