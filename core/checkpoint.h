@@ -23,7 +23,7 @@ struct StoredTensor {
   std::vector<uint64_t> strides;  // in elements; empty where the tensor is contiguous
   uint64_t bytes;                 // of its elements
   std::byte* data;                // first element, any alignment
-  std::shared_ptr<const MappedFile> file;
+  std::shared_ptr<MappedFile> file;
 };
 
 // The tensors of a weight file, or of the shards of a checkpoint. Opening one reads the headers
@@ -42,10 +42,10 @@ class Checkpoint {
   const StoredTensor* find(std::string_view name) const;
   bool contains(std::string_view name) const { return find(name) != nullptr; }
 
-  // The tensor's values. Where the file's layout allows it the memory is the mapped file's own,
-  // private to this process and alive as long as the tensor: writing to it changes neither the
-  // file nor any later load of it. Throws Error naming file and tensor if there is none of that
-  // name, its dtype is one that minim does not have, or its rank exceeds Shape::max_rank.
+  // The tensor's values, contiguous. Where the file's layout allows it the memory is the mapped
+  // file's own and alive as long as the tensor: writing to it never changes the file, but is seen
+  // by whoever takes the same tensor again. Throws Error naming file and tensor if there is none
+  // of that name, minim does not have its dtype, or its rank exceeds Shape::max_rank.
   Tensor tensor(std::string_view name) const;
 
   // Sentences about what is odd yet harmless.

@@ -4,12 +4,11 @@
 #include <atomic>
 #include <cerrno>
 #include <cstring>
-#include <utility>
-
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <utility>
 
 #include "core/error.h"
 
@@ -26,8 +25,8 @@ struct Descriptor {
 
 // Opens a regular file and finds its size.
 int open_regular(const std::string& path, struct stat& status) {
-  check(path.find('\0') == std::string::npos, "{}: cannot be opened: the name holds a NUL character",
-        path.c_str());
+  check(path.find('\0') == std::string::npos,
+        "{}: cannot be opened: the name holds a NUL character", path.c_str());
   // O_NONBLOCK: a named pipe must be refused, not waited for.
   const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   check(descriptor >= 0, "{}: cannot be opened: {}", path, std::strerror(errno));
@@ -133,8 +132,7 @@ void AtomicFile::commit() {
   // The new name is on the disk only when its folder is; some file systems cannot flush folders.
   const Descriptor folder{::open(folder_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)};
   const bool flushed = folder.value < 0 || ::fsync(folder.value) == 0 || errno == EINVAL;
-  check(flushed, "{}: is written, but flushing its folder failed: {}", path_,
-        std::strerror(errno));
+  check(flushed, "{}: is written, but flushing its folder failed: {}", path_, std::strerror(errno));
 }
 
 void write_whole_file(const std::string& path, std::string_view contents) {

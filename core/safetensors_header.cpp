@@ -30,14 +30,16 @@ template <class... Args>
 void check_entry(const std::string& path, const SafetensorsEntry& entry, uint64_t expected_begin) {
   const std::string name = printable(entry.name);
   if (entry.begin != expected_begin || entry.end < entry.begin) {
-    reject("InvalidOffset",
-           "{}: invalid offset for tensor {}: data_offsets [{}, {}], it must begin at {}, where the "
-           "one before it ends, and not end before that",
-           path, name, entry.begin, entry.end, expected_begin);
+    reject(
+        "InvalidOffset",
+        "{}: invalid offset for tensor {}: data_offsets [{}, {}], it must begin at {}, where the "
+        "one before it ends, and not end before that",
+        path, name, entry.begin, entry.end, expected_begin);
   }
   uint64_t bits = 1;
   bool overflow = false;
-  for (const uint64_t d : entry.shape) overflow |= __builtin_mul_overflow(bits, d, &bits);
+  for (const uint64_t d : entry.shape)
+    overflow |= __builtin_mul_overflow(bits, d, &bits);
   overflow |= __builtin_mul_overflow(bits, bits_of(entry.dtype), &bits);
   if (overflow) {
     reject("ValidationOverflow",
@@ -45,9 +47,10 @@ void check_entry(const std::string& path, const SafetensorsEntry& entry, uint64_
            name, name_of(entry.dtype), shape_text(entry.shape));
   }
   if (bits % 8 != 0) {
-    reject("MisalignedSlice",
-           "{}: misaligned slice: tensor {} of {} {} has {} bits, which is no whole number of bytes",
-           path, name, name_of(entry.dtype), shape_text(entry.shape), bits);
+    reject(
+        "MisalignedSlice",
+        "{}: misaligned slice: tensor {} of {} {} has {} bits, which is no whole number of bytes",
+        path, name, name_of(entry.dtype), shape_text(entry.shape), bits);
   }
   if (entry.end - entry.begin != bits / 8) {
     reject("TensorInvalidInfo",
@@ -80,7 +83,8 @@ void append_quoted(std::string& out, std::string_view text) {
 
 std::string shape_text(const std::vector<uint64_t>& shape) {
   std::string text = "[";
-  for (size_t i = 0; i < shape.size(); ++i) text += fmt::format("{}{}", i ? ", " : "", shape[i]);
+  for (size_t i = 0; i < shape.size(); ++i)
+    text += fmt::format("{}{}", i ? ", " : "", shape[i]);
   return text + "]";
 }
 
@@ -146,7 +150,8 @@ std::string build_safetensors_header(std::vector<SafetensorsEntry>& entries,
   uint64_t offset = 0;
   for (SafetensorsEntry& entry : entries) {
     uint64_t bits = bits_of(entry.dtype);
-    for (const uint64_t d : entry.shape) bits *= d;
+    for (const uint64_t d : entry.shape)
+      bits *= d;
     entry.begin = offset;
     entry.end = offset += bits / 8;
     if (json.size() > 1) json += ',';

@@ -239,7 +239,8 @@ class HeaderEvents : public nlohmann::json_sax<nlohmann::json> {
 std::string repeated_name(const std::vector<SafetensorsEntry>& entries) {
   std::vector<std::string_view> names;
   names.reserve(entries.size());
-  for (const SafetensorsEntry& entry : entries) names.push_back(entry.name);
+  for (const SafetensorsEntry& entry : entries)
+    names.push_back(entry.name);
   std::ranges::sort(names);
   const auto twice = std::ranges::adjacent_find(names);
   return twice == names.end() ? "" : fmt::format("tensor {} twice", printable(*twice));
