@@ -213,10 +213,12 @@ struct Square {
 using UnaryFunctors = TypeList<Gelu, GeluTanh, QuickGelu, Silu, Mish, Relu, Tanh, Sigmoid, Exp, Log,
                                Sqrt, Rsqrt, Abs, Neg, Square>;
 
-// Two operands: value and the derivative by each. y = f(a, b).
+// Two operands: value and the derivative by each, y = f(a, b). The derivatives of a linear functor are
+// constants, so its backward keeps no operands.
 
 struct Add {
   static constexpr const char* name = "add";
+  static constexpr bool linear = true;
   template <class R>
   HD R operator()(R a, R b) const {
     return a + b;
@@ -233,6 +235,7 @@ struct Add {
 
 struct Sub {
   static constexpr const char* name = "sub";
+  static constexpr bool linear = true;
   template <class R>
   HD R operator()(R a, R b) const {
     return a - b;
@@ -249,6 +252,7 @@ struct Sub {
 
 struct Mul {
   static constexpr const char* name = "mul";
+  static constexpr bool linear = false;
   template <class R>
   HD R operator()(R a, R b) const {
     return a * b;
@@ -265,6 +269,7 @@ struct Mul {
 
 struct Div {
   static constexpr const char* name = "div";
+  static constexpr bool linear = false;
   template <class R>
   HD R operator()(R a, R b) const {
     return a / b;

@@ -1,0 +1,29 @@
+#pragma once
+
+#include <string_view>
+
+#include "core/tensor.h"
+
+// What operations share; private to autograd/ops/.
+namespace minim {
+
+// Throws unless both have one dtype.
+inline void check_same_dtype(std::string_view op, const Tensor& a, const Tensor& b) {
+  check(a.dtype() == b.dtype(), "{}: dtypes {} and {} differ; convert one with to()", op,
+        name_of(a.dtype()), name_of(b.dtype()));
+}
+
+// Throws unless the dtype is floating.
+inline void check_floating(std::string_view op, const Tensor& x) {
+  check(is_floating(x.dtype()), "{}: needs f32, f64, f16 or bf16, got {}", op, name_of(x.dtype()));
+}
+
+// The dtype in which f16 and bf16 are computed: f32; others in their own.
+inline DType compute_dtype(DType dtype) {
+  return dtype == DType::f64 ? DType::f64 : DType::f32;
+}
+
+// Sums a gradient over the dims that an operand of `shape` was broadcast along.
+Tensor sum_to(const Tensor& dy, const Shape& shape);
+
+}  // namespace minim

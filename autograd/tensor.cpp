@@ -1,0 +1,69 @@
+#include "autograd/graph.h"
+
+// The members of Tensor that know of gradients.
+namespace minim {
+
+namespace {
+
+GradMeta& meta_of(Tensor::Impl& impl) {
+  if (!impl.grad) impl.grad = std::make_shared<GradMeta>();
+  return *impl.grad;
+}
+
+void check_writable(const Tensor& x, std::string_view op) {
+  check(!grad_enabled() || !x.requires_grad(),
+        "{}: a tensor of shape {} that requires a gradient is written in place only under NoGrad", op,
+        x.shape());
+}
+
+}  // namespace
+
+void Tensor::fill_(double value) {
+  check_writable(*this, "fill_");
+  minim::fill(*this, value);
+}
+
+void Tensor::copy_(const Tensor& source) {
+  check_writable(*this, "copy_");
+  minim::copy(*this, source);
+}
+
+bool Tensor::requires_grad() const {
+  const Impl& self = checked("requires_grad");
+  return self.grad && self.grad->requires_grad;
+}
+
+Tensor& Tensor::set_requires_grad(bool on) {
+  check(is_leaf(), "set_requires_grad: a tensor of shape {} was computed from others; use detach()",
+        shape());
+  check(!on || is_floating(dtype()), "set_requires_grad: needs f32, f64, f16 or bf16, got {}",
+        name_of(dtype()));
+  meta_of(*impl_).requires_grad = on;
+  return *this;
+}
+
+Tensor Tensor::grad() const {
+  const Impl& self = checked("grad");
+  return self.grad ? self.grad->grad : Tensor();
+}
+
+void Tensor::set_grad(Tensor grad) {
+  checked("set_grad");
+  if (grad.defined())
+    check(grad.shape() == shape() && grad.dtype() == dtype(),
+          "set_grad: the gradient is {} {}, the tensor is {} {}", name_of(grad.dtype()), grad.shape(),
+          name_of(dtype()), shape());
+  meta_of(*impl_).grad = std::move(grad);
+}
+
+bool Tensor::is_leaf() const {
+  const Impl& self = checked("is_leaf");
+  return !self.grad || !self.grad->node;
+}
+
+void Tensor::retain_grad() {
+  check(requires_grad(), "retain_grad: a tensor of shape {} requires no gradient", shape());
+  meta_of(*impl_).retain_grad = true;
+}
+
+}  // namespace minim
