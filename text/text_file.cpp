@@ -1,0 +1,103 @@
+#include "text/text_file.h"
+
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+
+#include "core/error.h"
+#include "text/utf8.h"
+
+namespace minim::text {
+namespace {
+
+void refuse_other_encodings(const TextFile& file) {
+  const std::string_view bytes = file.bytes;
+  const auto begins = [&](std::string_view mark) { return bytes.substr(0, mark.size()) == mark; };
+  using namespace std::string_view_literals;
+  // UTF-32's little-endian mark begins with UTF-16's, so it is looked for first.
+  const char* found = begins("\xFF\xFE\0\0"sv) || begins("\0\0\xFE\xFF"sv) ? "UTF-32"
+                      : begins("\xFF\xFE"sv) || begins("\xFE\xFF"sv)       ? "UTF-16"
+                                                                           : nullptr;
+  check(!found, "{}: byte 0 begins a {} byte order mark; convert the file to UTF-8", file.name,
+        found ? found : "");
+}
+
+std::string read_all(std::FILE* stream, const std::string& name) {
+  std::string bytes;
+  std::error_code unknown;
+  const auto size = std::filesystem::file_size(name, unknown);
+  if (!unknown) bytes.reserve(size_t(size) + 1);
+  for (size_t got = 1; got > 0;) {
+    const size_t old = bytes.size();
+    const size_t step = std::max<size_t>(bytes.capacity() - old, 1 << 16);
+    bytes.resize(old + step);
+    got = std::fread(bytes.data() + old, 1, step, stream);
+    bytes.resize(old + got);
+  }
+  check(!std::ferror(stream), "{}: cannot be read", name);
+  return bytes;
+}
+
+}  // namespace
+
+TextFile read_text_file(const std::string& path, bool replace_invalid,
+                        std::vector<std::string>& warnings) {
+  if (path == "-") {
+    return text_file("standard input", read_all(stdin, path), replace_invalid, warnings);
+  }
+  check(!std::filesystem::is_directory(path), "{}: is a folder, must be a file", path);
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> stream(std::fopen(path.c_str(), "rb"),
+                                                               std::fclose);
+  check(stream != nullptr, "{}: {}", path,
+        std::filesystem::exists(path) ? "cannot be opened" : "no such file");
+  return text_file(path, read_all(stream.get(), path), replace_invalid, warnings);
+}
+
+TextFile text_file(std::string name, std::string bytes, bool replace_invalid,
+                   std::vector<std::string>& warnings) {
+  TextFile file{.name = std::move(name), .bytes = std::move(bytes)};
+  refuse_other_encodings(file);
+  if (replace_invalid && validate_utf8(file.bytes) != std::string::npos) {
+    int64_t count = 0;
+    for (size_t at = 0; (at = validate_utf8(file.bytes, at)) != std::string::npos; ++count) {
+      at += size_t(decode_utf8(file.bytes, at).length);
+    }
+    warnings.push_back(fmt::format("{}: {} ill-formed byte sequence{} replaced by U+FFFD",
+                                   file.name, count, count == 1 ? "" : "s"));
+    file.bytes = replace_invalid_utf8(file.bytes);
+  }
+  if (file.bytes.starts_with("\xEF\xBB\xBF")) file.begin = 3;
+  file.bad = std::min(validate_utf8(file.bytes), file.bytes.find('\0'));
+  return file;
+}
+
+void fail_bad_byte(const TextFile& file, int64_t line, int64_t field) {
+  const std::string place =
+      fmt::format("{}: line {}{}", file.name, line, field ? fmt::format(", field {}", field) : "");
+  const auto byte = uint8_t(file.bytes[file.bad]);
+  if (byte == 0) {
+    fail("{}: NUL byte (byte {} of the file); UTF-16 must be converted to UTF-8", place, file.bad);
+  }
+  fail(
+      "{}: byte {} (0x{:02X}) is not valid UTF-8; convert the file (from Latin-1?) or replace such "
+      "bytes with --replace-invalid-utf8",
+      place, file.bad, byte);
+}
+
+int64_t count_line_ends(std::string_view text) {
+  int64_t count = 0;
+  for (size_t i = 0; i < text.size(); ++i) {
+    count += text[i] == '\n' ? i == 0 || text[i - 1] != '\r' : text[i] == '\r';
+  }
+  return count;
+}
+
+std::string excerpt(std::string_view text) {
+  text = text.substr(0, text.find_first_of("\r\n"));
+  size_t at = 0;
+  for (int n = 0; n < 60 && at < text.size(); ++n)
+    at += size_t(decode_utf8(text, at).length);
+  return replace_invalid_utf8(text.substr(0, at)) + (at < text.size() ? "..." : "");
+}
+
+}  // namespace minim::text
