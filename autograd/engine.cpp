@@ -41,8 +41,8 @@ struct Pending {
 Tensors run(const Node& node, const Tensor& dy) {
   const Running scope(node.op);
   Tensors dx = node.backward(dy);
-  check(dx.size() == node.inputs.size(), "{}: backward returned {} gradients for {} inputs", node.op,
-        dx.size(), node.inputs.size());
+  check(dx.size() == node.inputs.size(), "{}: backward returned {} gradients for {} inputs",
+        node.op, dx.size(), node.inputs.size());
   for (size_t i = 0; i < dx.size(); ++i) {
     const Node::Edge& input = node.inputs[i];
     if (!input.to || !dx[i].defined()) continue;
@@ -79,11 +79,12 @@ void accumulate_grad(GradMeta& meta, Tensor dx) {
 void Tensor::backward(const Tensor& dy, bool retain_graph) const {
   check(requires_grad(), "backward: no tensor that this one was computed from requires a gradient");
   check(dy.defined() || numel() == 1,
-        "backward: a tensor of shape {} is not a scalar; pass the gradient of the loss by it", shape());
+        "backward: a tensor of shape {} is not a scalar; pass the gradient of the loss by it",
+        shape());
   Tensor start = dy.defined() ? dy.detach() : full(shape(), 1.0, dtype());
   check(start.shape() == shape() && start.dtype() == dtype(),
-        "backward: the gradient is {} {}, the tensor is {} {}", name_of(start.dtype()), start.shape(),
-        name_of(dtype()), shape());
+        "backward: the gradient is {} {}, the tensor is {} {}", name_of(start.dtype()),
+        start.shape(), name_of(dtype()), shape());
 
   const NoGrad no_grad;
   std::map<int64_t, Pending, std::greater<>> waiting;
@@ -102,10 +103,11 @@ void Tensor::backward(const Tensor& dy, bool retain_graph) const {
     Pending pending = std::move(waiting.begin()->second);
     waiting.erase(waiting.begin());
     Node& node = *pending.meta->node;
-    check(!node.freed,
-          "{}: this part of the graph was freed by an earlier backward; pass retain_graph = true to "
-          "that one",
-          node.op);
+    check(
+        !node.freed,
+        "{}: this part of the graph was freed by an earlier backward; pass retain_graph = true to "
+        "that one",
+        node.op);
     Tensors dx = run(node, pending.dy);
     pending.dy = Tensor();
     const std::vector<Node::Edge> inputs = retain_graph ? node.inputs : std::move(node.inputs);

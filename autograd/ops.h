@@ -24,7 +24,8 @@ inline constexpr bool keep_dim = true;
 Tensor unary(int functor, const Tensor& x);
 template <class Functor>
 Tensor unary(const Tensor& x) {
-  static_assert(UnaryFunctors::index_of<Functor>() < UnaryFunctors::size, "add it to UnaryFunctors");
+  static_assert(UnaryFunctors::index_of<Functor>() < UnaryFunctors::size,
+                "add it to UnaryFunctors");
   return unary(UnaryFunctors::index_of<Functor>(), x);
 }
 inline Tensor gelu(const Tensor& x) {
@@ -84,7 +85,8 @@ Tensor clamp(const Tensor& x, std::optional<double> min, std::optional<double> m
 Tensor binary(int functor, const Tensor& a, const Tensor& b);
 template <class Functor>
 Tensor binary(const Tensor& a, const Tensor& b) {
-  static_assert(BinaryFunctors::index_of<Functor>() < BinaryFunctors::size, "add it to BinaryFunctors");
+  static_assert(BinaryFunctors::index_of<Functor>() < BinaryFunctors::size,
+                "add it to BinaryFunctors");
   return binary(BinaryFunctors::index_of<Functor>(), a, b);
 }
 inline Tensor add(const Tensor& a, const Tensor& b) {
@@ -223,11 +225,12 @@ struct AttentionRows {
 Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionRows& rows,
                  int64_t heads, float dropout_p, Generator& generator);
 
-// softmax(scale * q kᵀ + mask) v for padded batches.   q: [.., lq, d], k: [.., lk, d], v: [.., lk, dv]
-// A bool mask says which keys may be used, a floating one is added; both broadcast. A query without
-// any usable key gets zeros under a bool mask. scale defaults to 1 / sqrt(d).
+// softmax(scale * q kᵀ + mask) v for padded batches.   q: [.., lq, d], k: [.., lk, d], v: [.., lk,
+// dv] A bool mask says which keys may be used, a floating one is added; both broadcast. A query
+// without any usable key gets zeros under a bool mask. scale defaults to 1 / sqrt(d).
 Tensor scaled_dot_product_attention(const Tensor& q, const Tensor& k, const Tensor& v,
-                                    const Tensor& mask = Tensor(), std::optional<double> scale = {});
+                                    const Tensor& mask = Tensor(),
+                                    std::optional<double> scale = {});
 
 // --- losses ---
 

@@ -12,8 +12,8 @@ thread_local bool recording = true;
 thread_local bool detecting = false;
 std::atomic<int64_t> next_sequence = 0;
 
-// Nodes waiting to be destroyed while another one is; a chain of 100,000 would overflow the stack if
-// each destroyed the next.
+// Nodes waiting to be destroyed while another one is; a chain of 100,000 would overflow the stack
+// if each destroyed the next.
 thread_local std::vector<std::shared_ptr<Node>>* released = nullptr;
 
 }  // namespace
@@ -94,10 +94,11 @@ Tensor record(std::string_view op, Tensor value, const Tensors& inputs, Backward
 
 Tensor record_without_backward(std::string_view op, Tensor value, const Tensors& inputs) {
   for (const Tensor& input : inputs)
-    check(!recording || !input.defined() || !input.requires_grad(),
-          "{}: has no backward, but its input of shape {} requires a gradient; call it under NoGrad "
-          "or on detach()",
-          op, input.shape());
+    check(
+        !recording || !input.defined() || !input.requires_grad(),
+        "{}: has no backward, but its input of shape {} requires a gradient; call it under NoGrad "
+        "or on detach()",
+        op, input.shape());
   return value;
 }
 

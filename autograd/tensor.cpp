@@ -12,8 +12,8 @@ GradMeta& meta_of(Tensor::Impl& impl) {
 
 void check_writable(const Tensor& x, std::string_view op) {
   check(!grad_enabled() || !x.requires_grad(),
-        "{}: a tensor of shape {} that requires a gradient is written in place only under NoGrad", op,
-        x.shape());
+        "{}: a tensor of shape {} that requires a gradient is written in place only under NoGrad",
+        op, x.shape());
 }
 
 }  // namespace
@@ -51,8 +51,8 @@ void Tensor::set_grad(Tensor grad) {
   checked("set_grad");
   if (grad.defined())
     check(grad.shape() == shape() && grad.dtype() == dtype(),
-          "set_grad: the gradient is {} {}, the tensor is {} {}", name_of(grad.dtype()), grad.shape(),
-          name_of(dtype()), shape());
+          "set_grad: the gradient is {} {}, the tensor is {} {}", name_of(grad.dtype()),
+          grad.shape(), name_of(dtype()), shape());
   meta_of(*impl_).grad = std::move(grad);
 }
 

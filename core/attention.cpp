@@ -32,12 +32,10 @@ std::vector<HeadSlice<T>> head_slices(const AttentionArgs<T>& args) {
   int64_t blocks = 0;
   for (int64_t s = 0; s < args.sequences; ++s)
     for (int64_t h = 0; h < args.heads; ++h) {
-      const HeadSlice<T> slice{args.query_offsets[s],
-                               args.query_offsets[s + 1] - args.query_offsets[s],
-                               args.key_begin[s],
-                               args.key_end[s] - args.key_begin[s],
-                               h * args.head_dim,
-                               blocks};
+      const HeadSlice<T> slice{
+          args.query_offsets[s], args.query_offsets[s + 1] - args.query_offsets[s],
+          args.key_begin[s],     args.key_end[s] - args.key_begin[s],
+          h * args.head_dim,     blocks};
       blocks += slice.queries * slice.blocks_per_row();
       slices.push_back(slice);
     }

@@ -25,8 +25,8 @@ struct AttentionArgs {
 int64_t attention_dropout_blocks(int64_t sequences, int64_t heads, const int32_t* query_offsets,
                                  const int32_t* key_begin, const int32_t* key_end);
 
-// y: [query rows, dim]; log_sum_exp: [query rows, heads] is what the backward needs to recompute the
-// probabilities, which are never stored. A query without any key gets zeros.
+// y: [query rows, dim]; log_sum_exp: [query rows, heads] is what the backward needs to recompute
+// the probabilities, which are never stored. A query without any key gets zeros.
 template <class T>
 void attention_forward(const AttentionArgs<T>& args, T* y, T* log_sum_exp);
 

@@ -35,8 +35,8 @@ struct GeluTanh {
   template <class R>
   HD R grad(R x, R) const {
     const R t = inner(x);
-    return R(0.5) * (R(1) + t) + R(0.5) * x * (R(1) - t * t) * R(0.79788456080286535588) *
-                                     (R(1) + R(0.134145) * x * x);
+    return R(0.5) * (R(1) + t) +
+           R(0.5) * x * (R(1) - t * t) * R(0.79788456080286535588) * (R(1) + R(0.134145) * x * x);
   }
 };
 
@@ -71,7 +71,8 @@ struct Silu {
 // x * tanh(log(1 + exp(x))).
 struct Mish {
   static constexpr const char* name = "mish";
-  // tanh(log(1 + e)) = (e^2 + 2 e) / (e^2 + 2 e + 2), written so that e = exp(-|x|) never overflows.
+  // tanh(log(1 + e)) = (e^2 + 2 e) / (e^2 + 2 e + 2), written so that e = exp(-|x|) never
+  // overflows.
   template <class R>
   HD static R tanh_softplus(R x) {
     const R e = math::exp(x < 0 ? x : -x);
@@ -213,8 +214,8 @@ struct Square {
 using UnaryFunctors = TypeList<Gelu, GeluTanh, QuickGelu, Silu, Mish, Relu, Tanh, Sigmoid, Exp, Log,
                                Sqrt, Rsqrt, Abs, Neg, Square>;
 
-// Two operands: value and the derivative by each, y = f(a, b). The derivatives of a linear functor are
-// constants, so its backward keeps no operands.
+// Two operands: value and the derivative by each, y = f(a, b). The derivatives of a linear functor
+// are constants, so its backward keeps no operands.
 
 struct Add {
   static constexpr const char* name = "add";

@@ -54,7 +54,8 @@ template <class T>
 void gemm(int64_t m, int64_t n, int64_t k, T alpha, Matrix<T> a, Matrix<T> b, T beta, T* c,
           int64_t c_stride) {
   // Tiles split the longer side of c, never k: each element is summed by one thread, in one order.
-  const int64_t tiles = std::clamp(m * n * std::max<int64_t>(k, 1) / tile_work, int64_t(1), most_tiles);
+  const int64_t tiles =
+      std::clamp(m * n * std::max<int64_t>(k, 1) / tile_work, int64_t(1), most_tiles);
   const bool by_rows = m >= n;
   const int64_t side = by_rows ? m : n;
   const int64_t width = std::max<int64_t>((side / tiles + 47) / 48 * 48, 48);

@@ -20,7 +20,9 @@ struct bf16 {
     const uint32_t rounded = u + 0x7fffu + ((u >> 16) & 1u);
     bits = is_nan ? uint16_t((u >> 16) | 0x40u) : uint16_t(rounded >> 16);
   }
-  HD operator float() const { return std::bit_cast<float>(uint32_t(bits) << 16); }  // NOLINT(google-explicit-constructor)
+  HD operator float() const {
+    return std::bit_cast<float>(uint32_t(bits) << 16);
+  }  // NOLINT(google-explicit-constructor)
 };
 
 // IEEE binary16; conversion rounds to nearest even, overflows to infinity, keeps subnormals.

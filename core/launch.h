@@ -10,8 +10,8 @@
 #include "core/portable.h"
 #include "core/tensor.h"
 
-// The three ways to run a kernel. A kernel is a struct at namespace scope whose operator() is marked
-// HD: it is compiled for the CPU here, and the same lines for the device in a CUDA build.
+// The three ways to run a kernel. A kernel is a struct at namespace scope whose operator() is
+// marked HD: it is compiled for the CPU here, and the same lines for the device in a CUDA build.
 namespace minim {
 
 // Elements that one thread takes at a time. Less is not worth waking another thread for.
@@ -23,7 +23,8 @@ void launch_elements(Device, int64_t n, const Kernel& kernel) {
   parallel_chunks(n, element_grain, [&kernel](int64_t begin, int64_t end) {
     const Kernel local = kernel;  // lets the compiler keep the kernel's fields in registers
 #pragma GCC ivdep
-    for (int64_t i = begin; i < end; ++i) local(i);
+    for (int64_t i = begin; i < end; ++i)
+      local(i);
   });
 }
 
@@ -67,7 +68,8 @@ struct SerialGroup {
   template <class F>
   HD void each(int64_t n, const F& f) const {
 #pragma GCC ivdep
-    for (int64_t i = 0; i < n; ++i) f(i);
+    for (int64_t i = 0; i < n; ++i)
+      f(i);
   }
   // Sum of f(i) in the type that f returns; 0 for n = 0.
   template <class F>
@@ -87,13 +89,17 @@ struct SerialGroup {
   template <class R, class F, class Op>
   HD R reduce(int64_t n, const F& f, R identity, const Op& op) const {
     R partial[lanes];
-    for (int k = 0; k < lanes; ++k) partial[k] = identity;
+    for (int k = 0; k < lanes; ++k)
+      partial[k] = identity;
     int64_t i = 0;
     for (; i + lanes <= n; i += lanes)
-      for (int k = 0; k < lanes; ++k) partial[k] = op(partial[k], f(i + k));
-    for (int k = 0; i < n; ++i, ++k) partial[k] = op(partial[k], f(i));
+      for (int k = 0; k < lanes; ++k)
+        partial[k] = op(partial[k], f(i + k));
+    for (int k = 0; i < n; ++i, ++k)
+      partial[k] = op(partial[k], f(i));
     for (int width = lanes / 2; width > 0; width /= 2)
-      for (int k = 0; k < width; ++k) partial[k] = op(partial[k], partial[k + width]);
+      for (int k = 0; k < width; ++k)
+        partial[k] = op(partial[k], partial[k + width]);
     return partial[0];
   }
 };
@@ -101,10 +107,12 @@ struct SerialGroup {
 // Runs kernel(group, row) for each row in [0, rows); `row_size` elements of work lie in each.
 template <class Kernel>
 void launch_rows(Device, int64_t rows, int64_t row_size, const Kernel& kernel) {
-  const int64_t grain = row_size >= element_grain ? 1 : element_grain / (row_size > 0 ? row_size : 1);
+  const int64_t grain =
+      row_size >= element_grain ? 1 : element_grain / (row_size > 0 ? row_size : 1);
   parallel_chunks(rows, grain, [&kernel](int64_t begin, int64_t end) {
     const Kernel local = kernel;
-    for (int64_t row = begin; row < end; ++row) local(SerialGroup{}, row);
+    for (int64_t row = begin; row < end; ++row)
+      local(SerialGroup{}, row);
   });
 }
 
@@ -122,13 +130,16 @@ BroadcastPlan<N>::BroadcastPlan(const Shape& full, const Tensor* const (&operand
   for (int i = 0; i < full.rank(); ++i) {
     if (full[i] == 1) continue;
     bool merge = shape.rank() > 0;
-    for (int k = 0; merge && k < N; ++k) merge = strides[k].back() == all[k][i] * full[i];
+    for (int k = 0; merge && k < N; ++k)
+      merge = strides[k].back() == all[k][i] * full[i];
     if (merge) {
       shape.back() *= full[i];
-      for (int k = 0; k < N; ++k) strides[k].back() = all[k][i];
+      for (int k = 0; k < N; ++k)
+        strides[k].back() = all[k][i];
     } else {
       shape.push_back(full[i]);
-      for (int k = 0; k < N; ++k) strides[k].push_back(all[k][i]);
+      for (int k = 0; k < N; ++k)
+        strides[k].push_back(all[k][i]);
     }
   }
 }
@@ -156,23 +167,27 @@ void launch_broadcast(Device, const BroadcastPlan<N>& plan, const Kernel& kernel
       const int64_t first = c % pieces * piece;
       const int64_t last = first + piece < inner ? first + piece : inner;
       Offsets<N> base;
-      for (int k = 0; k < N; ++k) base.at[k] = 0;
+      for (int k = 0; k < N; ++k)
+        base.at[k] = 0;
       for (int d = rank - 2; d >= 0; --d) {
         const int64_t i = index % plan.shape[d];
         index /= plan.shape[d];
-        for (int k = 0; k < N; ++k) base.at[k] += i * plan.strides[k][d];
+        for (int k = 0; k < N; ++k)
+          base.at[k] += i * plan.strides[k][d];
       }
       if (unit) {
 #pragma GCC ivdep
         for (int64_t j = first; j < last; ++j) {
           Offsets<N> at;
-          for (int k = 0; k < N; ++k) at.at[k] = base.at[k] + j;
+          for (int k = 0; k < N; ++k)
+            at.at[k] = base.at[k] + j;
           local(at);
         }
       } else {
         for (int64_t j = first; j < last; ++j) {
           Offsets<N> at;
-          for (int k = 0; k < N; ++k) at.at[k] = base.at[k] + j * step.at[k];
+          for (int k = 0; k < N; ++k)
+            at.at[k] = base.at[k] + j * step.at[k];
           local(at);
         }
       }

@@ -28,7 +28,8 @@ constexpr bool pooling = true;
 size_t pool_size(size_t bytes) {
   if (bytes <= alignment) return alignment;
   size_t step = alignment;
-  while (step * 16 <= bytes) step *= 2;
+  while (step * 16 <= bytes)
+    step *= 2;
   return (bytes + step - 1) / step * step;
 }
 
@@ -57,7 +58,8 @@ thread_local Category innermost = Category::activations;
 
 void free_pool(Ledger& books) {
   for (auto& [size, blocks] : books.pool)
-    for (void* block : blocks) std::free(block);
+    for (void* block : blocks)
+      std::free(block);
   books.pool.clear();
 }
 
@@ -67,9 +69,10 @@ void free_pool(Ledger& books) {
     if (books.current[c] > 0)
       use += fmt::format("{}{} {:.1f} MiB", use.empty() ? "" : ", ", name_of(Category(c)),
                          double(books.current[c]) / 0x1p20);
-  fail("memory: the system refused {} bytes; in use: {}; a smaller batch or shorter sequences need "
-       "less",
-       bytes, use.empty() ? "nothing" : use);
+  fail(
+      "memory: the system refused {} bytes; in use: {}; a smaller batch or shorter sequences need "
+      "less",
+      bytes, use.empty() ? "nothing" : use);
 }
 
 }  // namespace

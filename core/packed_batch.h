@@ -13,8 +13,8 @@ struct PackedBatch {
   Tensor position_ids;    // [tokens] i32, place of each token in its own sequence
   Tensor token_type_ids;  // [tokens] i32: 0 for the first text, 1 for the second; may be undefined
   Tensor offsets;         // [sequences + 1] i32: sequence s is rows offsets[s] .. offsets[s + 1]
-  // [sequences] i32: first row of s that may be attended to. Later than offsets[s] only where padded
-  // input masks the very token that a classifier reads.
+  // [sequences] i32: first row of s that may be attended to. Later than offsets[s] only where
+  // padded input masks the very token that a classifier reads.
   Tensor key_begin;
   // Class ids [sequences] i64, or targets [sequences] or [sequences, labels] f32; may be undefined.
   Tensor labels;

@@ -11,9 +11,9 @@ void set_thread_count(int threads);
 // Inside a parallel loop, which of the thread_count() threads this is; else 0.
 int thread_index();
 
-// Splits [0, n) into chunks of `grain` and calls body(begin, end) for each, on several threads where
-// there is more than one chunk. The chunks are the same whatever the number of threads. The body
-// must not throw.
+// Splits [0, n) into chunks of `grain` and calls body(begin, end) for each, on several threads
+// where there is more than one chunk. The chunks are the same whatever the number of threads. The
+// body must not throw.
 template <class Body>
 void parallel_chunks(int64_t n, int64_t grain, const Body& body) {
   const int64_t chunks = (n + grain - 1) / grain;
@@ -28,7 +28,8 @@ void parallel_chunks(int64_t n, int64_t grain, const Body& body) {
 template <class Body>
 void parallel_tasks(int64_t n, const Body& body) {
 #pragma omp parallel for schedule(dynamic) if (n > 1)
-  for (int64_t i = 0; i < n; ++i) body(i);
+  for (int64_t i = 0; i < n; ++i)
+    body(i);
 }
 
 }  // namespace minim

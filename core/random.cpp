@@ -10,7 +10,8 @@ namespace {
 // 64-bit FNV-1a: any fixed hash will do, as long as it never changes.
 uint64_t stream_of(std::string_view name) {
   uint64_t h = 14695981039346656037ull;
-  for (unsigned char c : name) h = (h ^ c) * 1099511628211ull;
+  for (unsigned char c : name)
+    h = (h ^ c) * 1099511628211ull;
   return h;
 }
 

@@ -6,8 +6,8 @@
 #include "core/portable.h"
 #include "core/tensor.h"
 
-// Counter-based random numbers: every word is a function of (seed, stream, counter) alone, so a draw
-// can be repeated, skipped or made in any order, on any device, by any number of threads.
+// Counter-based random numbers: every word is a function of (seed, stream, counter) alone, so a
+// draw can be repeated, skipped or made in any order, on any device, by any number of threads.
 namespace minim {
 
 // Four 32-bit words.
@@ -54,9 +54,9 @@ struct Generator {
   }
 };
 
-// Whether dropout keeps an element: 16 random bits at a time, addressed by the element's index, eight
-// elements to a block. The probability that is realised is a multiple of 2^-16, and the scale is
-// one over it, so the expectation is exact. p = 1 drops everything.
+// Whether dropout keeps an element: 16 random bits at a time, addressed by the element's index,
+// eight elements to a block. The probability that is realised is a multiple of 2^-16, and the scale
+// is one over it, so the expectation is exact. p = 1 drops everything.
 struct DropoutMask {
   uint64_t seed, offset;
   uint32_t threshold;  // kept where the 16 bits are at least this
@@ -66,7 +66,9 @@ struct DropoutMask {
   // Blocks that n elements use.
   static uint64_t blocks(int64_t n) { return uint64_t(n + 7) / 8; }
 
-  HD float scale() const { return threshold >= 65536u ? 0.0f : 65536.0f / float(65536u - threshold); }
+  HD float scale() const {
+    return threshold >= 65536u ? 0.0f : 65536.0f / float(65536u - threshold);
+  }
   HD static uint32_t bits(const PhiloxBlock& block, int64_t i) {
     return (block.words[(i & 7) >> 1] >> ((i & 1) * 16)) & 0xffffu;
   }
@@ -77,8 +79,8 @@ struct DropoutMask {
   }
 };
 
-// Fills with draws from N(mean, std^2) or U[low, high), from the stream of a name: the values depend
-// on (seed, name) and on nothing that was drawn before. f32 and f64 hold the same numbers.
+// Fills with draws from N(mean, std^2) or U[low, high), from the stream of a name: the values
+// depend on (seed, name) and on nothing that was drawn before. f32 and f64 hold the same numbers.
 void fill_normal(const Tensor& x, double mean, double std, uint64_t seed, std::string_view name);
 void fill_uniform(const Tensor& x, double low, double high, uint64_t seed, std::string_view name);
 

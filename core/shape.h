@@ -22,7 +22,8 @@ class Shape {
   Shape(std::initializer_list<int64_t> dims)
       : Shape(std::span<const int64_t>(dims.begin(), dims.size())) {}
   explicit Shape(std::span<const int64_t> dims) {
-    for (int64_t d : dims) push_back(d);
+    for (int64_t d : dims)
+      push_back(d);
   }
 
   int rank() const { return rank_; }
@@ -36,7 +37,8 @@ class Shape {
   // Product of the extents; 1 for a scalar.
   int64_t numel() const {
     int64_t n = 1;
-    for (int64_t d : *this) n *= d;
+    for (int64_t d : *this)
+      n *= d;
     return n;
   }
 
@@ -58,7 +60,8 @@ class Shape {
   // "[2, 3]"
   std::string to_string() const {
     std::string text = "[";
-    for (int i = 0; i < rank_; ++i) text += (i ? ", " : "") + std::to_string(dims_[size_t(i)]);
+    for (int i = 0; i < rank_; ++i)
+      text += (i ? ", " : "") + std::to_string(dims_[size_t(i)]);
     return text + "]";
   }
 

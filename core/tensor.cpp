@@ -26,8 +26,8 @@ std::shared_ptr<Tensor::Impl> make_impl(const Shape& shape, DType dtype) {
 Tensor Tensor::empty(const Shape& shape, DType dtype) {
   check_extents(shape);
   auto impl = make_impl(shape, dtype);
-  impl->storage = std::make_shared<Storage>(size_t(shape.numel() * size_of(dtype)),
-                                            memory::Scope::category());
+  impl->storage =
+      std::make_shared<Storage>(size_t(shape.numel() * size_of(dtype)), memory::Scope::category());
   return Tensor(std::move(impl));
 }
 

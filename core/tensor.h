@@ -141,11 +141,13 @@ struct NamedTensor {
 };
 using NamedTensors = std::vector<NamedTensor>;
 
-// The three below know nothing of gradients: they are what the differentiable operations are made of.
+// The three below know nothing of gradients: they are what the differentiable operations are made
+// of.
 
 // A tensor of another dtype, or the same one where it has that dtype already.
 Tensor convert(const Tensor& x, DType dtype);
-// Writes one value, or the elements of a tensor of the same shape and any dtype, whatever the strides.
+// Writes one value, or the elements of a tensor of the same shape and any dtype, whatever the
+// strides.
 void fill(const Tensor& destination, double value);
 void copy(const Tensor& destination, const Tensor& source);
 

@@ -20,7 +20,8 @@ struct BinaryBackward {
   const T *dy, *a, *b, *y;
   HD void operator()(const Offsets<5>& at) const {
     const Compute<T> va(a[at[2]]), vb(b[at[3]]), vy(y[at[4]]);
-    dx[at[0]] = T(Compute<T>(dy[at[1]]) * (first ? F{}.grad_a(va, vb, vy) : F{}.grad_b(va, vb, vy)));
+    dx[at[0]] =
+        T(Compute<T>(dy[at[1]]) * (first ? F{}.grad_a(va, vb, vy) : F{}.grad_b(va, vb, vy)));
   }
 };
 
@@ -42,15 +43,15 @@ Tensor apply_binary(const Tensor& a, const Tensor& b) {
   const Tensor y = Tensor::empty(broadcast_shapes(a.shape(), b.shape(), F::name), a.dtype());
   const BroadcastPlan<3> plan(y.shape(), {&y, &a, &b});
   dispatch_float(a.dtype(), F::name, [&]<class T>() {
-    launch_broadcast(a.device(), plan,
-                     BinaryForward<F, T>{y.data<T>(), a.data<T>(), b.data<T>()});
+    launch_broadcast(a.device(), plan, BinaryForward<F, T>{y.data<T>(), a.data<T>(), b.data<T>()});
   });
   if constexpr (F::linear) {
-    return record(F::name, y, {a, b}, [sa = a.shape(), sb = b.shape()](const Tensor& dy) -> Tensors {
-      const auto scaled = [&dy](double by) { return by == 1.0 ? dy : affine(dy, by, 0.0); };
-      return {sum_to(scaled(F{}.grad_a(0.0, 0.0, 0.0)), sa),
-              sum_to(scaled(F{}.grad_b(0.0, 0.0, 0.0)), sb)};
-    });
+    return record(
+        F::name, y, {a, b}, [sa = a.shape(), sb = b.shape()](const Tensor& dy) -> Tensors {
+          const auto scaled = [&dy](double by) { return by == 1.0 ? dy : affine(dy, by, 0.0); };
+          return {sum_to(scaled(F{}.grad_a(0.0, 0.0, 0.0)), sa),
+                  sum_to(scaled(F{}.grad_b(0.0, 0.0, 0.0)), sb)};
+        });
   } else {
     return record(F::name, y, {a, b},
                   [a = Saved(a), b = Saved(b), y = Saved(y)](const Tensor& dy) -> Tensors {

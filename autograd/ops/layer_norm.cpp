@@ -86,8 +86,8 @@ struct LayerNormWeightBackward {
 
 Tensor layer_norm(const Tensor& any_x, const Tensor& weight, const Tensor& bias, double eps) {
   check(any_x.rank() >= 1 && weight.shape() == Shape{any_x.size(-1)},
-        "layer_norm: input {} does not fit weight {} (last dim must be the weight's)", any_x.shape(),
-        weight.shape());
+        "layer_norm: input {} does not fit weight {} (last dim must be the weight's)",
+        any_x.shape(), weight.shape());
   check(bias.shape() == weight.shape(), "layer_norm: bias {} does not fit weight {}", bias.shape(),
         weight.shape());
   check_same_dtype("layer_norm", any_x, weight);

@@ -31,9 +31,9 @@ Tensor apply_unary(const Tensor& any_x) {
   return record(F::name, y, {any_x}, [x = Saved(x), y = Saved(y)](const Tensor& any_dy) -> Tensors {
     const Tensor dy = any_dy.contiguous(), dx = Tensor::empty(dy.shape(), dy.dtype());
     dispatch_float(dy.dtype(), F::name, [&]<class T>() {
-      launch_elements(dy.device(), dy.numel(),
-                      UnaryBackward<F, T>{dx.data<T>(), dy.data<T>(), x.get().data<T>(),
-                                          y.get().data<T>()});
+      launch_elements(
+          dy.device(), dy.numel(),
+          UnaryBackward<F, T>{dx.data<T>(), dy.data<T>(), x.get().data<T>(), y.get().data<T>()});
     });
     return {dx};
   });
@@ -63,8 +63,9 @@ Tensor affine(const Tensor& any_x, double scale, double shift) {
   const Tensor x = any_x.contiguous();
   const Tensor y = Tensor::empty(x.shape(), x.dtype());
   dispatch_float(x.dtype(), "affine", [&]<class T>() {
-    launch_elements(x.device(), x.numel(),
-                    AffineKernel<T>{y.data<T>(), x.data<T>(), Compute<T>(scale), Compute<T>(shift)});
+    launch_elements(
+        x.device(), x.numel(),
+        AffineKernel<T>{y.data<T>(), x.data<T>(), Compute<T>(scale), Compute<T>(shift)});
   });
   return record("affine", y, {any_x},
                 [scale](const Tensor& dy) -> Tensors { return {affine(dy, scale, 0.0)}; });
@@ -154,9 +155,8 @@ Tensor clamp(const Tensor& any_x, std::optional<double> min, std::optional<doubl
 
 Tensor to(const Tensor& x, DType dtype) {
   if (x.dtype() == dtype) return x;
-  return record("to", convert(x, dtype), {x}, [from = x.dtype()](const Tensor& dy) -> Tensors {
-    return {convert(dy, from)};
-  });
+  return record("to", convert(x, dtype), {x},
+                [from = x.dtype()](const Tensor& dy) -> Tensors { return {convert(dy, from)}; });
 }
 
 }  // namespace minim

@@ -1,0 +1,76 @@
+#include "autograd/ops.h"
+#include "autograd/ops/checks.h"
+#include "core/gemm.h"
+
+namespace minim {
+
+namespace {
+
+// y = x wᵀ + b in f32 or f64.   x: [rows, in], w: [out, in], y: [rows, out]
+Tensor linear_forward(const Tensor& x, const Tensor& w, const Tensor& b, const Shape& shape) {
+  const Tensor y = Tensor::empty(shape, x.dtype());
+  const int64_t in = w.size(1), out = w.size(0), rows = x.numel() / std::max<int64_t>(in, 1);
+  // The bias lies in y before the product is added, which saves a pass over y.
+  if (b.defined()) copy(y.view({rows, out}, {out, 1}), b.view({rows, out}, {0, b.strides()[0]}));
+  dispatch_float(x.dtype(), "linear", [&]<class T>() {
+    using R = Compute<T>;
+    gemm<R>(rows, out, in, R(1), {x.data<R>(), in}, {w.data<R>(), in, true}, R(b.defined()),
+            y.data<R>(), out);
+  });
+  return y;
+}
+
+}  // namespace
+
+Tensor linear(const Tensor& any_x, const Tensor& weight, const Tensor& bias) {
+  check(weight.rank() == 2, "linear: weight {} must be [out, in]", weight.shape());
+  const int64_t in = weight.size(1), out = weight.size(0);
+  check(any_x.rank() >= 1 && any_x.shape().back() == in,
+        "linear: input {} does not fit weight {} (last dim must be {})", any_x.shape(),
+        weight.shape(), in);
+  check_floating("linear", any_x);
+  check_same_dtype("linear", any_x, weight);
+  if (bias.defined()) {
+    check(bias.shape() == Shape{out}, "linear: bias {} does not fit weight {}", bias.shape(),
+          weight.shape());
+    check_same_dtype("linear", any_x, bias);
+  }
+  const DType dtype = any_x.dtype(), computed = compute_dtype(dtype);
+  const Tensor x = any_x.contiguous(), w = weight.contiguous();
+  Shape shape = x.shape();
+  shape.back() = out;
+  const Tensor y = linear_forward(convert(x, computed), convert(w, computed),
+                                  bias.defined() ? convert(bias, computed) : bias, shape);
+  const bool wants_dx = any_x.requires_grad(), wants_dw = weight.requires_grad();
+  const bool wants_db = bias.defined() && bias.requires_grad();
+  return record(
+      "linear", convert(y, dtype), {any_x, weight, bias},
+      [x = Saved(x), w = Saved(w), wants_dx, wants_dw, wants_db,
+       computed](const Tensor& any_dy) -> Tensors {
+        const DType dtype = any_dy.dtype();
+        const Tensor dy = convert(any_dy.contiguous(), computed);
+        const int64_t in = w.get().size(1), out = w.get().size(0);
+        const int64_t rows = out > 0 ? dy.numel() / out : 0;
+        Tensor dx, dw, db;
+        dispatch_float(computed, "linear", [&]<class T>() {
+          using R = Compute<T>;
+          const Matrix<R> up{dy.data<R>(), out};
+          if (wants_dx) {
+            const Tensor weight = convert(w.get(), computed);
+            dx = Tensor::empty(x.get().shape(), computed);
+            gemm<R>(rows, in, out, R(1), up, {weight.data<R>(), in}, R(0), dx.data<R>(), in);
+          }
+          if (wants_dw) {
+            const Tensor input = convert(x.get(), computed);
+            dw = Tensor::empty(w.get().shape(), computed);
+            gemm<R>(out, in, rows, R(1), {up.data, out, true}, {input.data<R>(), in}, R(0),
+                    dw.data<R>(), in);
+          }
+        });
+        if (wants_db) db = sum(reshape(dy, {rows, out}), {0});
+        const auto back = [dtype](const Tensor& t) { return t.defined() ? convert(t, dtype) : t; };
+        return {back(dx), back(dw), back(db)};
+      });
+}
+
+}  // namespace minim
