@@ -1,0 +1,206 @@
+#include "models/distilbert.h"
+
+#include <cmath>
+#include <filesystem>
+#include <memory>
+
+#include "autograd/ops.h"
+#include "core/file.h"
+#include "core/safetensors.h"
+
+namespace minim::models {
+
+namespace {
+
+nn::TransformerBlockOptions block_options(const DistilBertConfig& config) {
+  return {.dim = config.dim,
+          .heads = config.n_heads,
+          .hidden_dim = config.hidden_dim,
+          .dropout = float(config.dropout),
+          .attention_dropout = float(config.attention_dropout),
+          .activation = config.activation};
+}
+
+// Even columns sin, odd columns cos of position / 10000^(2 * floor(column / 2) / dim).
+void fill_sinusoidal(const Tensor& table) {
+  const int64_t dim = table.size(1);
+  std::vector<double> values;
+  for (int64_t position = 0; position < table.size(0); ++position)
+    for (int64_t column = 0; column < dim; ++column) {
+      const double angle =
+          double(position) / std::pow(10000.0, double(2 * (column / 2)) / double(dim));
+      values.push_back(column % 2 == 0 ? std::sin(angle) : std::cos(angle));
+    }
+  copy(table, Tensor::from(values, table.shape()));
+}
+
+// Builds a model from a folder: `make` gets the config and the options of a Scope that reads it.
+template <class Make>
+auto load(const std::string& folder, const LoadOptions& options, LoadReport* report, Make make) {
+  std::vector<std::string> notes;
+  DistilBertConfig config = DistilBertConfig::from_pretrained(folder, notes);
+  if (options.labels && *options.labels != config.num_labels()) {
+    if (config.labels != DistilBertConfig().labels)
+      notes.push_back(
+          fmt::format("{}: {} labels asked for, config.json names {}; the names become "
+                      "LABEL_0 .. LABEL_{}",
+                      folder, *options.labels, config.num_labels(), *options.labels - 1));
+    config.set_num_labels(*options.labels);
+  }
+  // Shared with the model's Scope, which may ask again for parameters that are added later.
+  const auto weights =
+      std::make_shared<PretrainedWeights>(read_checkpoint(folder), "distilbert", options);
+  nn::ModelOptions model_options{.seed = options.seed,
+                                 .dtype = options.dtype,
+                                 .initializer_range = config.initializer_range,
+                                 .source = [weights](const std::string& name, const Shape& shape) {
+                                   return weights->take(name, shape);
+                                 }};
+  auto model = make(config, std::move(model_options));
+  LoadReport done = weights->finish(config.n_layers);
+  if (report != nullptr) {
+    done.notes.insert(done.notes.begin(), notes.begin(), notes.end());
+    *report = std::move(done);
+  }
+  return model;
+}
+
+}  // namespace
+
+DistilBertEmbeddings::DistilBertEmbeddings(const DistilBertConfig& config, nn::Scope at)
+    : Module(at),
+      word_embeddings(config.vocab_size, config.dim, at / "word_embeddings", config.pad_token_id),
+      position_embeddings(config.max_position_embeddings, config.dim, at / "position_embeddings"),
+      layer_norm(config.dim, at / "LayerNorm"),
+      dropout(float(config.dropout), at) {
+  if (!config.sinusoidal_pos_embds) return;
+  fill_sinusoidal(position_embeddings.weight);
+  position_embeddings.weight.set_requires_grad(false);
+}
+
+Tensor DistilBertEmbeddings::forward(const PackedBatch& batch) const {
+  const int64_t most = position_embeddings.weight.size(0);
+  for (int32_t position : batch.position_ids.values<int32_t>())
+    check(position < most,
+          "distilbert: a sequence has {} tokens or more, the model has {} positions; truncate it",
+          position + 1, most);
+  return dropout.forward(layer_norm.forward(word_embeddings.forward(batch.input_ids) +
+                                            position_embeddings.forward(batch.position_ids)));
+}
+
+DistilBertModel::DistilBertModel(const DistilBertConfig& config, nn::Scope at)
+    : Module(at), embeddings(config, at / "embeddings") {
+  for (int64_t i = 0; i < config.n_layers; ++i)
+    layer.emplace_back(block_options(config), at / "transformer" / "layer" / i);
+}
+
+AttentionRows DistilBertModel::all_rows(const PackedBatch& batch) const {
+  const Tensor ends = batch.offsets.view({batch.sequences()}, {1}, 1);
+  return {batch.offsets, batch.key_begin, ends};
+}
+
+Tensor DistilBertModel::forward(const PackedBatch& batch) const {
+  Tensor x = embeddings.forward(batch);
+  for (const nn::TransformerBlock& block : layer)
+    x = block.forward(x, x, all_rows(batch));
+  return x;
+}
+
+Tensors DistilBertModel::hidden_states(const PackedBatch& batch) const {
+  Tensors states = {embeddings.forward(batch)};
+  for (const nn::TransformerBlock& block : layer)
+    states.push_back(block.forward(states.back(), states.back(), all_rows(batch)));
+  return states;
+}
+
+Tensor DistilBertModel::first_tokens(const PackedBatch& batch) const {
+  Tensor x = embeddings.forward(batch);
+  AttentionRows rows = all_rows(batch);
+  for (size_t i = 0; i + 1 < layer.size(); ++i)
+    x = layer[i].forward(x, x, rows);
+
+  const int64_t sequences = batch.sequences();
+  const Tensor first = batch.offsets.view({sequences}, {1});
+  std::vector<int32_t> one_query_each;
+  for (int64_t s = 0; s <= sequences; ++s)
+    one_query_each.push_back(int32_t(s));
+  rows.query_offsets = Tensor::from(one_query_each, {sequences + 1});
+  return layer.back().forward(index_select(x, 0, first), x, rows);
+}
+
+DistilBertModel DistilBertModel::from_pretrained(const std::string& folder,
+                                                 const LoadOptions& options, LoadReport* report) {
+  return load(folder, options, report, [](const DistilBertConfig& config, nn::ModelOptions scope) {
+    return DistilBertModel(config, nn::Scope(std::move(scope)) / "distilbert");
+  });
+}
+
+DistilBertForSequenceClassification::DistilBertForSequenceClassification(
+    const DistilBertConfig& config, nn::ModelOptions options)
+    : DistilBertForSequenceClassification(config, nn::Scope([&] {
+                                            config.validate();
+                                            options.initializer_range = config.initializer_range;
+                                            return std::move(options);
+                                          }())) {}
+
+DistilBertForSequenceClassification::DistilBertForSequenceClassification(
+    const DistilBertConfig& config, nn::Scope at)
+    : Module(at),
+      config(config),
+      distilbert(config, at / "distilbert"),
+      pre_classifier(config.dim, config.dim, at / "pre_classifier"),
+      classifier(config.dim, config.num_labels(), at / "classifier"),
+      dropout(float(config.seq_classif_dropout), at) {}
+
+Tensor DistilBertForSequenceClassification::forward(const PackedBatch& batch) const {
+  const Tensor hidden = relu(pre_classifier.forward(distilbert.first_tokens(batch)));
+  return classifier.forward(dropout.forward(hidden));
+}
+
+Tensor DistilBertForSequenceClassification::loss(const Tensor& logits, const Tensor& labels) const {
+  const bool class_ids = !is_floating(labels.dtype());
+  std::string type = config.problem_type;
+  if (type.empty())
+    type = config.num_labels() == 1 ? "regression"
+           : class_ids              ? "single_label_classification"
+                                    : "multi_label_classification";
+  const int64_t sequences = logits.size(0);
+  if (type == "single_label_classification") {
+    check(config.num_labels() > 1,
+          "loss: cross-entropy over one class is always 0; use regression or more labels");
+    check(class_ids && labels.shape() == Shape{sequences},
+          "loss: classification of logits {} needs class ids [{}], got {} {}", logits.shape(),
+          sequences, name_of(labels.dtype()), labels.shape());
+    bool any = false;
+    for (int64_t label : labels.to_vector<int64_t>())
+      any = any || label != -100;
+    return any ? cross_entropy(logits, labels) : sum(logits) * 0.0;
+  }
+  check(
+      config.problem_type == "regression" || type != "regression" || !class_ids,
+      "loss: the model has one label and the targets are class ids; set problem_type to regression "
+      "to fit them as numbers");
+  const Tensor targets = convert(labels, logits.dtype());
+  check(targets.numel() == logits.numel(), "loss: {} targets {} do not fit logits {}", type,
+        targets.shape(), logits.shape());
+  const Tensor shaped = reshape(targets, logits.shape());
+  return type == "regression" ? mse_loss(logits, shaped)
+                              : binary_cross_entropy_with_logits(logits, shaped);
+}
+
+DistilBertForSequenceClassification DistilBertForSequenceClassification::from_pretrained(
+    const std::string& folder, const LoadOptions& options, LoadReport* report) {
+  return load(folder, options, report, [](const DistilBertConfig& config, nn::ModelOptions scope) {
+    return DistilBertForSequenceClassification(config, std::move(scope));
+  });
+}
+
+void DistilBertForSequenceClassification::save_pretrained(const std::string& folder) const {
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  check(!error, "{}: the folder cannot be made ({})", folder, error.message());
+  write_safetensors(folder + "/model.safetensors", state_dict());
+  write_whole_file(folder + "/config.json", config.to_json());
+}
+
+}  // namespace minim::models
