@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "core/file.h"
@@ -36,7 +37,8 @@ class Checkpoint {
   // Path of the file, or of the index of several.
   const std::string& source() const { return source_; }
   // All tensors in the order of the file, also those of dtypes that cannot be loaded.
-  const std::vector<StoredTensor>& tensors() const { return tensors_; }
+  const std::vector<StoredTensor>& tensors() const& { return tensors_; }
+  std::vector<StoredTensor> tensors() && { return std::move(tensors_); }
   const Metadata& metadata() const { return metadata_; }
   // The tensor of that name, null if there is none.
   const StoredTensor* find(std::string_view name) const;
