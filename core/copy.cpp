@@ -3,7 +3,7 @@
 
 namespace minim {
 
-// Floating values go through the compute type of the wider side; everything else is a plain cast.
+// 16-bit floats are converted by way of float; everything else is a plain cast.
 template <class To, class From>
 struct CopyKernel {
   To* to;
@@ -18,9 +18,8 @@ struct CopyKernel {
     else if constexpr (std::is_same_v<To, bool>)
       return Number<From>(x) != 0;
     else
-      return To(Compute<To>(Number<From>(x)));
+      return To(Number<To>(Number<From>(x)));
   }
-  // 16-bit floats turn into float first; other types convert to anything by themselves.
   template <class T>
   using Number = std::conditional_t<std::is_same_v<T, f16> || std::is_same_v<T, bf16>, float, T>;
 };

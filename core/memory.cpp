@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <cstring>
 #include <mutex>
 #include <new>
 #include <string>
@@ -124,6 +125,14 @@ void release_pool() {
   Ledger& books = ledger();
   const std::lock_guard lock(books.mutex);
   free_pool(books);
+}
+
+void poison_pool(uint8_t byte) {
+  Ledger& books = ledger();
+  const std::lock_guard lock(books.mutex);
+  for (auto& [size, blocks] : books.pool)
+    for (void* block : blocks)
+      std::memset(block, byte, size);
 }
 
 Scope::Scope(Category category) : before_(innermost) {

@@ -30,6 +30,10 @@ int64_t system_allocations();
 // Gives pooled memory that no tensor uses back to the system.
 void release_pool();
 
+// Overwrites pooled memory that no tensor uses with one byte (0xff makes NaNs of all floats), so that
+// a test sees who reads what it never wrote.
+void poison_pool(uint8_t byte);
+
 // While it lives, this thread's new tensors are counted under the category.
 class Scope {
  public:

@@ -50,6 +50,7 @@ void fill_normal(const Tensor& x, double mean, double std, uint64_t seed, std::s
     launch_elements(x.device(), x.numel(),
                     NormalKernel<T>{x.values<T>().data(), mean, std, seed, stream_of(name)});
   });
+  x.bump_version();
 }
 
 void fill_uniform(const Tensor& x, double low, double high, uint64_t seed, std::string_view name) {
@@ -57,6 +58,7 @@ void fill_uniform(const Tensor& x, double low, double high, uint64_t seed, std::
     launch_elements(x.device(), x.numel(),
                     UniformKernel<T>{x.values<T>().data(), low, high, seed, stream_of(name)});
   });
+  x.bump_version();
 }
 
 Tensor randn(const Shape& shape, uint64_t seed, DType dtype) {

@@ -1,6 +1,8 @@
 #include "core/tensor.h"
 
+#include <algorithm>
 #include <cstring>
+#include <limits>
 
 #include "core/tensor_impl.h"
 
@@ -8,9 +10,16 @@ namespace minim {
 
 namespace {
 
+// Of the widest dtype, so that a size in bytes never overflows.
+constexpr int64_t most_elements = std::numeric_limits<int64_t>::max() / 8;
+
 void check_extents(const Shape& shape) {
-  for (int64_t extent : shape)
+  int64_t n = 1;
+  for (int64_t extent : shape) {
     check(extent >= 0, "tensor: shape {} has a negative extent", shape);
+    check(!__builtin_mul_overflow(n, std::max<int64_t>(extent, 1), &n) && n <= most_elements,
+          "tensor: shape {} has more elements than memory can hold", shape);
+  }
 }
 
 std::shared_ptr<Tensor::Impl> make_impl(const Shape& shape, DType dtype) {
