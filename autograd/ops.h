@@ -239,7 +239,7 @@ enum class Reduction { mean, sum, none };
 struct CrossEntropyOptions {
   Reduction reduction = Reduction::mean;
   int64_t ignore_index = -100;
-  float label_smoothing = 0;
+  double label_smoothing = 0;
   Tensor weight;  // [classes]; mean divides by the weights of the rows that count
 };
 // logits: [rows, classes], target: [rows] i32 or i64. The mean over no rows is NaN.

@@ -26,4 +26,7 @@ inline DType compute_dtype(DType dtype) {
 // Sums a gradient over the dims that an operand of `shape` was broadcast along.
 Tensor sum_to(const Tensor& dy, const Shape& shape);
 
+// The gradient by x of y = softmax(x) over the last dim.
+Tensor softmax_gradient(const Tensor& y, const Tensor& dy);
+
 }  // namespace minim

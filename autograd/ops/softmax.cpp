@@ -1,4 +1,5 @@
 #include "autograd/ops.h"
+#include "autograd/ops/checks.h"
 #include "core/launch.h"
 #include "core/math.h"
 
@@ -41,6 +42,16 @@ struct SoftmaxBackward {
   }
 };
 
+Tensor softmax_gradient(const Tensor& y, const Tensor& any_dy) {
+  const Tensor dy = any_dy.contiguous(), dx = Tensor::empty(dy.shape(), dy.dtype());
+  const int64_t n = y.size(-1), rows = n > 0 ? y.numel() / n : 0;
+  dispatch_float(dy.dtype(), "softmax", [&]<class T>() {
+    launch_rows(dy.device(), rows, n,
+                SoftmaxBackward<T>{dx.data<T>(), dy.data<T>(), y.data<T>(), n});
+  });
+  return dx;
+}
+
 Tensor softmax(const Tensor& any_x, int64_t any_dim) {
   const int dim = normalize_dim(any_dim, any_x.shape(), "softmax");
   if (dim + 1 < any_x.rank()) return transpose(softmax(transpose(any_x, dim, -1)), dim, -1);
@@ -49,13 +60,8 @@ Tensor softmax(const Tensor& any_x, int64_t any_dim) {
   dispatch_float(x.dtype(), "softmax", [&]<class T>() {
     launch_rows(x.device(), rows, n, SoftmaxForward<T>{y.data<T>(), x.data<T>(), n});
   });
-  return record("softmax", y, {any_x}, [y = Saved(y), rows, n](const Tensor& any_dy) -> Tensors {
-    const Tensor dy = any_dy.contiguous(), dx = Tensor::empty(dy.shape(), dy.dtype());
-    dispatch_float(dy.dtype(), "softmax", [&]<class T>() {
-      launch_rows(dy.device(), rows, n,
-                  SoftmaxBackward<T>{dx.data<T>(), dy.data<T>(), y.get().data<T>(), n});
-    });
-    return {dx};
+  return record("softmax", y, {any_x}, [y = Saved(y)](const Tensor& dy) -> Tensors {
+    return {softmax_gradient(y.get(), dy)};
   });
 }
 
