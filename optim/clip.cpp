@@ -1,0 +1,197 @@
+#include "optim/clip.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <unordered_set>
+
+#include "core/launch.h"
+#include "optim/option_checks.h"
+
+namespace minim::optim {
+
+namespace {
+
+// Elements that are summed by themselves before the sums are added up.
+constexpr int64_t block = 32768;
+
+// Calls use(parameter, gradient) for each parameter that has a gradient, once.
+template <class Use>
+void for_each_gradient(const NamedTensors& parameters, const Use& use) {
+  std::unordered_set<const void*> seen;
+  for (const NamedTensor& parameter : parameters) {
+    const Tensor gradient = parameter.tensor.grad();
+    if (!gradient.defined() || !seen.insert(parameter.tensor.impl().get()).second) continue;
+    use(parameter, gradient);
+  }
+}
+
+}  // namespace
+
+// Sum of (x * scale)^2 over each block of a tensor.
+template <class T>
+struct SquareSums {
+  double* sums;
+  const T* x;
+  int64_t n;
+  double scale;
+
+  template <class Group>
+  HD void operator()(const Group& group, int64_t row) const {
+    const T* first = x + row * block;
+    const int64_t width = n - row * block < block ? n - row * block : block;
+    const double sum = group.sum(width, [&](int64_t i) {
+      const double value = double(Compute<T>(first[i])) * scale;
+      return value * value;
+    });
+    if (group.leader()) sums[row] = sum;
+  }
+};
+
+// NaN and infinite elements of each block of a tensor.
+template <class T>
+struct CountNonFinite {
+  int64_t *nans, *infinities;
+  const T* x;
+  int64_t n;
+
+  template <class Group>
+  HD void operator()(const Group& group, int64_t row) const {
+    using R = Compute<T>;
+    const T* first = x + row * block;
+    const int64_t width = n - row * block < block ? n - row * block : block;
+    const int64_t nan =
+        group.sum(width, [&](int64_t i) { return int64_t(R(first[i]) != R(first[i])); });
+    // x - x is NaN for an infinity too.
+    const int64_t both = group.sum(width, [&](int64_t i) {
+      const R value = R(first[i]);
+      return int64_t(value - value != R(0));
+    });
+    if (group.leader()) {
+      nans[row] = nan;
+      infinities[row] = both - nan;
+    }
+  }
+};
+
+template <class T>
+struct ScaleGradient {
+  T* x;
+  Compute<T> factor;
+  HD void operator()(int64_t i) const { x[i] = T(Compute<T>(x[i]) * factor); }
+};
+
+template <class T>
+struct LimitGradient {
+  T* x;
+  Compute<T> limit;
+  HD void operator()(int64_t i) const {
+    const Compute<T> value = x[i];
+    x[i] = T(value > limit ? limit : (value < -limit ? -limit : value));
+  }
+};
+
+namespace {
+
+double sum_of(const Tensor& per_block) {
+  double sum = 0;
+  for (const double partial : per_block.values<double>())
+    sum += partial;
+  return sum;
+}
+
+double norm_times(const NamedTensors& parameters, double scale) {
+  const memory::Scope scope(memory::Category::workspace);
+  double sum = 0;
+  for_each_gradient(parameters, [&](const NamedTensor&, const Tensor& gradient) {
+    const Tensor dense = gradient.contiguous();
+    const int64_t n = dense.numel(), rows = (n + block - 1) / block;
+    const Tensor sums = Tensor::empty({rows}, DType::f64);
+    dispatch_float(dense.dtype(), "gradient_norm", [&]<class T>() {
+      launch_rows(dense.device(), rows, block,
+                  SquareSums<T>{sums.data<double>(), dense.data<T>(), n, scale});
+    });
+    sum += sum_of(sums);
+  });
+  return std::sqrt(sum);
+}
+
+// Runs Kernel<T>{elements, value} over each gradient in place.
+template <template <class> class Kernel>
+void change_gradients(const NamedTensors& parameters, std::string_view op, double value) {
+  for_each_gradient(parameters, [&](const NamedTensor& parameter, const Tensor& gradient) {
+    const Tensor dense = gradient.contiguous();
+    dispatch_float(dense.dtype(), op, [&]<class T>() {
+      launch_elements(dense.device(), dense.numel(), Kernel<T>{dense.data<T>(), Compute<T>(value)});
+    });
+    dense.bump_version();
+    if (!dense.is_same(gradient)) Tensor(parameter.tensor).set_grad(dense);
+  });
+}
+
+}  // namespace
+
+std::string NonFinite::to_string() const {
+  const auto infinite =
+      fmt::format("{} {}", infinities, infinities == 1 ? "infinity" : "infinities");
+  return fmt::format("the gradient of {} holds {} among {} elements", parameter,
+                     infinities == 0 ? fmt::format("{} NaN", nans)
+                     : nans == 0     ? infinite
+                                     : fmt::format("{} NaN and {}", nans, infinite),
+                     elements);
+}
+
+double gradient_norm(const NamedTensors& parameters) {
+  const double norm = norm_times(parameters, 1.0);
+  // Squares of f64 gradients may leave the range of f64 where the norm does not.
+  if (std::isfinite(norm) || find_non_finite(parameters)) return norm;
+  return norm_times(parameters, 0x1p-600) * 0x1p600;
+}
+
+std::optional<NonFinite> find_non_finite(const NamedTensors& parameters) {
+  const memory::Scope scope(memory::Category::workspace);
+  std::optional<NonFinite> found;
+  for_each_gradient(parameters, [&](const NamedTensor& parameter, const Tensor& gradient) {
+    if (found) return;
+    const Tensor dense = gradient.contiguous();
+    const int64_t n = dense.numel(), rows = (n + block - 1) / block;
+    const Tensor nans = Tensor::empty({rows}, DType::i64);
+    const Tensor infinities = Tensor::empty({rows}, DType::i64);
+    dispatch_float(dense.dtype(), "find_non_finite", [&]<class T>() {
+      launch_rows(
+          dense.device(), rows, block,
+          CountNonFinite<T>{nans.data<int64_t>(), infinities.data<int64_t>(), dense.data<T>(), n});
+    });
+    NonFinite counts{parameter.name, 0, 0, n};
+    for (const int64_t count : nans.values<int64_t>())
+      counts.nans += count;
+    for (const int64_t count : infinities.values<int64_t>())
+      counts.infinities += count;
+    if (counts.nans + counts.infinities > 0) found = counts;
+  });
+  return found;
+}
+
+double clip_coefficient(double norm, double max_norm) {
+  check_not_negative("clip_grad_norm", "max_norm", max_norm);
+  return std::min(1.0, max_norm / (norm + 1e-6));
+}
+
+double clip_grad_norm(const NamedTensors& parameters, double max_norm) {
+  const double norm = gradient_norm(parameters);
+  if (!std::isfinite(norm)) {
+    const std::optional<NonFinite> culprit = find_non_finite(parameters);
+    fail("clip_grad_norm: {}",
+         culprit ? culprit->to_string() : "the norm exceeds the range of f64");
+  }
+  const double coefficient = clip_coefficient(norm, max_norm);
+  if (coefficient < 1.0) change_gradients<ScaleGradient>(parameters, "clip_grad_norm", coefficient);
+  return norm;
+}
+
+void clip_grad_value(const NamedTensors& parameters, double limit) {
+  check_not_negative("clip_grad_value", "limit", limit);
+  change_gradients<LimitGradient>(parameters, "clip_grad_value", limit);
+}
+
+}  // namespace minim::optim

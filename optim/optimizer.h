@@ -1,0 +1,204 @@
+#pragma once
+
+#include <cmath>
+#include <deque>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "autograd/node.h"
+#include "optim/any_optimizer.h"
+
+// An optimizer is a rule: how one tensor is updated, as a struct like AdamWRule (optim/adamw.h).
+// It has
+//   name                                          "adamw", for messages and files
+//   Options, State                                plain structs; Options has a member lr
+//   list_options(Options&, OptionFields&)         the options by name
+//   list_state(State&, const ParameterSpec&, const Options&, StateFields&)
+//                                                 the state by name, with shapes and dtypes
+//   validate(const Options&)                      throws for values that make no sense
+//   update(const Update&, State&, const Options&) one step of one parameter
+// and, where parameters share tensors such as a code table, shared_state(StateFields&).
+namespace minim::optim {
+
+// What update() gets of one parameter.
+struct Update {
+  std::string_view name;
+  const Tensor& parameter;  // contiguous; written in place
+  const Tensor& gradient;   // contiguous, of the parameter's shape and dtype; not written
+  double gradient_scale;    // to be multiplied onto each gradient as it is read
+};
+
+template <class Rule>
+class Optimizer final : public AnyOptimizer {
+ public:
+  using Options = typename Rule::Options;
+  using State = typename Rule::State;
+
+  // Throws for options or groups that make no sense.
+  explicit Optimizer(std::vector<ParameterGroup> groups, Options options = {})
+      : options_(std::move(options)) {
+    Rule::validate(options_);
+    check(!groups.empty(), "{}: there are no parameters", Rule::name);
+    for (ParameterGroup& group : groups)
+      add_group(std::move(group));
+  }
+  explicit Optimizer(NamedTensors parameters, Options options = {})
+      : Optimizer(one_group(std::move(parameters)), std::move(options)) {}
+
+  std::string_view name() const override { return Rule::name; }
+  using AnyOptimizer::add_group;
+  void add_group(ParameterGroup group) override { add_group(std::move(group), options_); }
+  // Options of its own for a group; the group's lr and weight_decay win over them.
+  void add_group(ParameterGroup group, Options options);
+  const Options& options(size_t group) const { return group_options_.at(group); }
+  std::vector<std::pair<std::string, std::string>> options_of(size_t group) const override;
+
+  // State of a parameter by its full name. Throws, naming similar ones, if there is no such
+  // parameter, and if it has had no gradient yet.
+  const State& state(std::string_view parameter) const {
+    const std::optional<State>& state = states_[index_of(parameter)];
+    check(state.has_value(), "{}: {} has no state yet, as it has had no gradient", Rule::name,
+          parameter);
+    return *state;
+  }
+
+  // A parameter and its state; null before its first gradient.
+  struct Item {
+    std::string_view name;
+    Tensor parameter;
+    const State* state;
+  };
+  // All parameters in the order of the groups: for (const auto& [name, parameter, state] : ...).
+  std::vector<Item> items() const {
+    std::vector<Item> items;
+    for (size_t i = 0; i < parameters().size(); ++i)
+      items.push_back(
+          {parameters()[i].name, parameters()[i].tensor, states_[i] ? &*states_[i] : nullptr});
+    return items;
+  }
+
+ protected:
+  void update_all(std::optional<double> lr, double gradient_scale) override;
+  bool has_state(size_t parameter) const override { return states_[parameter].has_value(); }
+  void list_state(size_t parameter, const UseFields& use) const override {
+    State state = states_[parameter].value_or(State{});  // its tensors are handles
+    StateFields fields;
+    Rule::list_state(state, spec_of(parameter), options_for(parameter), fields);
+    use(fields);
+  }
+  void replace_state(size_t parameter, const UseFields& fill) override;
+  void drop_state(size_t parameter) override { states_[parameter].reset(); }
+  void list_shared(const UseFields& use) const override {
+    if constexpr (requires(Rule & rule, StateFields & fields) { rule.shared_state(fields); }) {
+      Rule rule = rule_;
+      StateFields fields;
+      rule.shared_state(fields);
+      use(fields);
+    }
+  }
+
+ private:
+  static std::vector<ParameterGroup> one_group(NamedTensors parameters) {
+    std::vector<ParameterGroup> groups(1);
+    groups[0].parameters = std::move(parameters);
+    return groups;
+  }
+  const Options& options_for(size_t parameter) const {
+    return group_options_[parameters()[parameter].group];
+  }
+  // Options of a group for a step at the rate of a schedule.
+  Options at_rate(size_t group, double lr) const;
+
+  Rule rule_;
+  bool shares_ = false;  // whether the shared state has its memory
+  Options options_;
+  std::vector<Options> group_options_;
+  std::deque<std::optional<State>> states_;  // by parameter; never moved, so that users may hold on
+};
+
+// --- implementation ---
+
+template <class Rule>
+void Optimizer<Rule>::add_group(ParameterGroup group, Options options) {
+  if (group.lr) options.lr = *group.lr;
+  if constexpr (requires { options.weight_decay = 0.0; }) {
+    if (group.weight_decay) options.weight_decay = *group.weight_decay;
+  } else {
+    check(!group.weight_decay.has_value() || *group.weight_decay == 0.0,
+          "{}: group {} asks for a weight_decay of {}, which this rule does not have", Rule::name,
+          groups().size(), group.weight_decay.value_or(0.0));
+  }
+  Rule::validate(options);
+  append(std::move(group));
+  group_options_.push_back(std::move(options));
+  states_.resize(parameters().size());
+}
+
+template <class Rule>
+auto Optimizer<Rule>::options_of(size_t group) const
+    -> std::vector<std::pair<std::string, std::string>> {
+  Options copy = group_options_.at(group);
+  OptionFields fields;
+  Rule::list_options(copy, fields);
+  std::vector<std::pair<std::string, std::string>> texts;
+  for (const OptionField& field : fields)
+    texts.emplace_back(field.key, field.text());
+  return texts;
+}
+
+template <class Rule>
+auto Optimizer<Rule>::at_rate(size_t group, double lr) const -> Options {
+  Options options = group_options_[group];
+  // A rule may hold its rate in an optional: no rate of its own is no ratio to keep.
+  const std::optional<double> own = options.lr, base = options_.lr;
+  double ratio = 1.0;
+  if (own && base && *own != *base) {
+    check(*base != 0.0, "{}: group {} has a rate of {}, which has no ratio to the optimizer's 0",
+          Rule::name, group, *own);
+    ratio = *own / *base;
+  }
+  options.lr = lr * ratio;
+  Rule::validate(options);
+  return options;
+}
+
+template <class Rule>
+void Optimizer<Rule>::update_all(std::optional<double> lr, double gradient_scale) {
+  check(std::isfinite(gradient_scale), "{}: gradient_scale is {}, must be finite", Rule::name,
+        gradient_scale);
+  const NoGrad no_grad;
+  std::vector<Options> now = group_options_;
+  if (lr)
+    for (size_t g = 0; g < now.size(); ++g)
+      now[g] = at_rate(g, *lr);
+  for (size_t i = 0; i < parameters().size(); ++i) {
+    const auto& [name, tensor, group] = parameters()[i];
+    if (!tensor.grad().defined()) continue;
+    const memory::Scope scope(memory::Category::workspace);
+    const Tensor gradient = tensor.grad().contiguous();
+    if (!states_[i]) replace_state(i, allocate_state);
+    rule_.update(Update{name, tensor, gradient, gradient_scale}, *states_[i], now[group]);
+    tensor.bump_version();
+  }
+}
+
+template <class Rule>
+void Optimizer<Rule>::replace_state(size_t parameter, const UseFields& fill) {
+  if constexpr (requires(StateFields & fields) { rule_.shared_state(fields); }) {
+    if (!shares_) {
+      StateFields fields;
+      rule_.shared_state(fields);
+      allocate_state(fields);
+      shares_ = true;
+    }
+  }
+  State fresh{};
+  StateFields fields;
+  Rule::list_state(fresh, spec_of(parameter), options_for(parameter), fields);
+  fill(fields);
+  states_[parameter] = std::move(fresh);
+}
+
+}  // namespace minim::optim

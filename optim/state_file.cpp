@@ -1,0 +1,24 @@
+#include "optim/state_file.h"
+
+#include "core/safetensors.h"
+
+namespace minim::optim {
+
+void save_state(const AnyOptimizer& optimizer, const std::string& path) {
+  write_safetensors(path, optimizer.state_dict(), optimizer.metadata());
+}
+
+void load_state(AnyOptimizer& optimizer, const std::string& path, OtherOptions other) {
+  const memory::Scope scope(memory::Category::data);
+  const Checkpoint file = read_safetensors(path);
+  NamedTensors tensors;
+  for (const StoredTensor& stored : file.tensors())
+    tensors.push_back({stored.name, file.tensor(stored.name)});
+  try {
+    optimizer.load_state_dict(tensors, file.metadata(), other);
+  } catch (const Error& error) {
+    fail("{}: {}", path, error.what());
+  }
+}
+
+}  // namespace minim::optim
