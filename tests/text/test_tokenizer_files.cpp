@@ -173,9 +173,27 @@ TEST_CASE("what was decided while reading is told in notes") {
 
 TEST_CASE("a tokenizer that was saved gives the same ids when it is loaded again") {
   const Cases cases;
-  for (const json& row : cases.rows) {
-    const auto id = row["id"].get<std::string>();
-    if (!error_of(kFolders + id).empty()) continue;
+  // One of each kind: every file is flushed to the disk, which takes its time.
+  for (const std::string id : {"vocab_config_lower",
+                               "vocab_config_cased",
+                               "vocab_lower_keep_accents",
+                               "vocab_no_chinese",
+                               "vocab_blank_inside",
+                               "vocab_duplicate",
+                               "config_added_decoder",
+                               "config_special_map",
+                               "config_max_length_8",
+                               "config_left",
+                               "json_added",
+                               "json_added_strip",
+                               "json_gap",
+                               "json_prefix",
+                               "json_max_chars_5",
+                               "json_no_clean",
+                               "json_no_post",
+                               "json_no_normalizer",
+                               "json_cased_strip_true",
+                               "json_no_added_tokens"}) {
     CAPTURE(id);
     const Tokenizer tokenizer = load_tokenizer(kFolders + id).tokenizer;
     const TemporaryFolder folder;
