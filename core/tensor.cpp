@@ -87,9 +87,9 @@ Device Tensor::device() const {
 
 bool Tensor::is_contiguous() const {
   const Impl& self = checked("is_contiguous");
+  if (self.shape.numel() == 0) return true;
   int64_t step = 1;
   for (int i = self.shape.rank() - 1; i >= 0; --i) {
-    if (self.shape[i] == 0) return true;
     if (self.shape[i] != 1 && self.strides[i] != step) return false;
     step *= self.shape[i];
   }
