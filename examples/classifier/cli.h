@@ -1,0 +1,45 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+
+#include "text/dataset.h"
+#include "text/tokenizer_files.h"
+#include "train/text_classification.h"
+
+// What the verbs of the program share on the command line.
+namespace classifier {
+
+// "--learning-rate" with its snake-case spelling beside it, as people's commands have it.
+std::string option(std::string_view kebab);
+
+// Puts the contents of `--config FILE.json` into the arguments, in front of the verb's own, so that
+// the command line wins. Throws minim::Error for a file that is not a flat JSON object.
+std::vector<std::string> expand_config(std::vector<std::string> arguments);
+
+// Where texts and labels are in a data file.
+struct DataOptions {
+  std::vector<std::string> text_columns;
+  std::string label_column;
+  std::vector<std::string> column_names;
+  bool replace_invalid_utf8 = false;
+
+  void add_to(CLI::App& verb);
+  // Warnings go to standard error.
+  minim::text::Dataset read(const std::string& path, minim::text::Role role,
+                            minim::train::ProblemType type) const;
+};
+
+// "note: ..." lines on standard error.
+void print_notes(const std::vector<std::string>& notes);
+
+// The verbs; each adds its subcommand, which runs when it is parsed.
+void add_train(CLI::App& app);
+void add_evaluate(CLI::App& app);
+void add_predict(CLI::App& app);
+void add_tokenize(CLI::App& app);
+
+}  // namespace classifier

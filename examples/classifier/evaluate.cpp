@@ -1,0 +1,84 @@
+#include <cmath>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "cli.h"
+#include "model.h"
+#include "train/evaluator.h"
+
+namespace classifier {
+
+using namespace minim;
+
+namespace {
+
+struct EvaluateOptions {
+  DataOptions data;
+  std::string model, test_file;
+  int64_t batch_size = 32, max_seq_length = 0;
+  bool skip_unseen_labels = false, json = false;
+};
+
+void print_json(const train::Metrics& metrics, const train::EvalPrediction& prediction,
+                const SavedClassifier& saved) {
+  nlohmann::json object;
+  for (const auto& [name, value] : metrics)
+    object[name] = std::isfinite(value) ? nlohmann::json(value) : nlohmann::json(nullptr);
+  if (saved.type == train::ProblemType::single_label_classification) {
+    const train::ConfusionMatrix matrix = train::confusion_matrix(prediction);
+    for (int64_t label = 0; label < matrix.classes(); ++label) {
+      nlohmann::json row = nlohmann::json::array();
+      for (int64_t guess = 0; guess < matrix.classes(); ++guess)
+        row.push_back(matrix.count(label, guess));
+      object["confusion_matrix"].push_back(row);
+    }
+    object["labels"] = saved.labels.names();
+  }
+  fmt::print("{}\n", object.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
+}
+
+void run(const EvaluateOptions& options) {
+  SavedClassifier saved = SavedClassifier::load(options.model, options.max_seq_length);
+  text::Dataset data = options.data.read(options.test_file, text::Role::evaluate, saved.type);
+  if (options.skip_unseen_labels) text::skip_unseen_labels(data, saved.labels);
+  const train::EncodedDataset encoded =
+      train::encode_dataset(data, saved.tokenizer, saved.max_length, saved.type, saved.labels);
+
+  const train::Evaluator evaluator(saved.model, options.batch_size,
+                                   train::default_metrics(saved.type));
+  const train::Evaluation evaluation = evaluator.evaluate(encoded.examples);
+  if (options.json) {
+    print_json(evaluation.metrics, evaluation.prediction, saved);
+    return;
+  }
+  fmt::print("{}\n", train::format_metrics(evaluation.metrics));
+  if (saved.type == train::ProblemType::single_label_classification)
+    fmt::print("{}", train::confusion_table(train::confusion_matrix(evaluation.prediction),
+                                            saved.labels.names()));
+}
+
+}  // namespace
+
+void add_evaluate(CLI::App& app) {
+  auto options = std::make_shared<EvaluateOptions>();
+  EvaluateOptions& o = *options;
+  CLI::App& verb = *app.add_subcommand("evaluate", "Scores a saved model on a labelled file");
+  verb.option_defaults()->always_capture_default()->multi_option_policy(
+      CLI::MultiOptionPolicy::TakeLast);
+  verb.add_option(option("--model-name-or-path"), o.model, "Folder of a trained model")->required();
+  verb.add_option(option("--test-file") + "," + option("--validation-file"), o.test_file,
+                  "CSV, TSV or JSON lines with labels")
+      ->required();
+  o.data.add_to(verb);
+  verb.add_option(option("--max-seq-length"), o.max_seq_length,
+                  "Tokens that are kept of a text (0: as many as the model has positions)");
+  verb.add_option(option("--per-device-eval-batch-size"), o.batch_size, "")
+      ->check(CLI::PositiveNumber);
+  verb.add_flag(option("--skip-unseen-labels"), o.skip_unseen_labels,
+                "Leave out rows whose label the model does not have");
+  verb.add_flag("--json", o.json, "One JSON object, with the confusion matrix");
+  verb.callback([options] { run(*options); });
+}
+
+}  // namespace classifier

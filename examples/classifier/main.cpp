@@ -1,0 +1,34 @@
+// The program: fine-tunes, evaluates and uses text classifiers. Each verb is a thin shell over the
+// library.
+
+#include <fmt/format.h>
+
+#include "cli.h"
+#include "core/error.h"
+
+int main(int count, char** values) {
+  CLI::App app("minim: DistilBERT-style text classification");
+  app.name("classifier");
+  app.set_version_flag("--version", MINIM_VERSION);
+  app.require_subcommand(1);
+  app.option_defaults()->always_capture_default();
+  classifier::add_train(app);
+  classifier::add_evaluate(app);
+  classifier::add_predict(app);
+  classifier::add_tokenize(app);
+  app.footer("Every verb takes --config FILE.json with the same names, and has its own --help.");
+
+  try {
+    std::vector<std::string> arguments =
+        classifier::expand_config(std::vector<std::string>(values + 1, values + count));
+    std::ranges::reverse(arguments);  // CLI11 takes them from the back
+    app.parse(arguments);
+  } catch (const CLI::ParseError& error) {
+    const int status = app.exit(error);
+    return status == 0 ? 0 : 2;
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "error: {}\n", error.what());
+    return 1;
+  }
+  return 0;
+}

@@ -1,0 +1,284 @@
+#include <cmath>
+#include <sys/stat.h>
+#include <thread>
+
+#include <fmt/format.h>
+
+#include "cli.h"
+#include "core/parallel.h"
+#include "models/distilbert.h"
+#include "optim/make_optimizer.h"
+#include "text/wordpiece_trainer.h"
+#include "train/progress.h"
+#include "train/run_folder.h"
+#include "train/trainer.h"
+
+namespace classifier {
+
+using namespace minim;
+using models::DistilBertConfig;
+using train::IntervalStrategy;
+
+namespace {
+
+struct TrainOptions {
+  train::TrainingArguments arguments;
+  DataOptions data;
+  std::string model, preset, tokenizer, train_file, validation_file, output_dir;
+  std::string config_overrides, freeze, problem_type = "single_label_classification";
+  std::string eval_strategy, optimizer = "adamw", optimizer_arguments, report_to = "jsonl";
+  std::string sampling_strategy = "random";
+  double adam_beta1 = 0.9, adam_beta2 = 0.999, adam_epsilon = 1e-8, weight_decay = 0;
+  int64_t max_seq_length = 128, vocab_size = 4000;
+  bool cased = false, sort_labels_as_text = false, skip_unseen_labels = false;
+  bool ignore_mismatched_sizes = false, overwrite_output_dir = false, disable_tqdm = false;
+};
+
+bool exists(const std::string& path) {
+  struct stat status {};
+  return stat(path.c_str(), &status) == 0;
+}
+
+// The tokenizer of the model's folder, or a new vocabulary from the training texts.
+text::Tokenizer make_tokenizer(const TrainOptions& options, const text::Dataset& data) {
+  const std::string& folder = options.tokenizer.empty() ? options.model : options.tokenizer;
+  if (!folder.empty()) {
+    text::LoadedTokenizer loaded = text::load_tokenizer(folder);
+    print_notes(loaded.notes);
+    return std::move(loaded.tokenizer);
+  }
+  text::WordPieceTrainer trainer(
+      {.vocab_size = options.vocab_size, .normalizer = {.lowercase = !options.cased}});
+  for (const text::Row& row : data.rows) {
+    trainer.add(row.text);
+    if (row.text_pair) trainer.add(*row.text_pair);
+  }
+  return text::Tokenizer(text::TokenizerConfig::bert(trainer.train(), !options.cased));
+}
+
+DistilBertConfig new_config(const TrainOptions& options, const text::Tokenizer& tokenizer) {
+  DistilBertConfig config = DistilBertConfig::preset(options.preset);
+  config.vocab_size = tokenizer.vocab_size();
+  config.pad_token_id = tokenizer.pad_token_id().value_or(0);
+  return config;
+}
+
+// Labels of the task, in the order of a checkpoint that already has them.
+text::LabelSet task_labels(const TrainOptions& options, const text::Dataset& data,
+                           train::ProblemType type, const DistilBertConfig& config) {
+  if (type == train::ProblemType::regression)
+    return text::LabelSet(std::vector<std::string>{"LABEL_0"});
+  std::vector<std::string> warnings;
+  const auto order =
+      options.sort_labels_as_text ? text::LabelOrder::code_point : text::LabelOrder::numeric;
+  text::LabelSet labels = text::collect_labels(data, order, warnings);
+  if (!options.model.empty()) labels = text::keep_checkpoint_order(labels, config.labels, warnings);
+  print_notes(warnings);
+  return labels;
+}
+
+models::DistilBertForSequenceClassification make_model(const TrainOptions& options,
+                                                       DistilBertConfig config) {
+  if (options.model.empty())
+    return models::DistilBertForSequenceClassification(config, {.seed = options.arguments.seed});
+  models::LoadReport report;
+  auto model = models::DistilBertForSequenceClassification::from_pretrained(
+      options.model,
+      {.labels = config.num_labels(),
+       .seed = options.arguments.seed,
+       .ignore_mismatched_sizes = options.ignore_mismatched_sizes},
+      &report);
+  fmt::print("{}: {}\n", options.model, report.summary());
+  print_notes(report.notes);
+  model.config.labels = config.labels;
+  model.config.problem_type = config.problem_type;
+  return model;
+}
+
+train::EncodedDataset encode(const text::Dataset& data, const text::Tokenizer& tokenizer,
+                             int64_t max_length, train::ProblemType type,
+                             const text::LabelSet& labels) {
+  train::EncodedDataset encoded = train::encode_dataset(data, tokenizer, max_length, type, labels);
+  int64_t tokens = 0;
+  for (int64_t length : encoded.examples.lengths())
+    tokens += length;
+  fmt::print("{}: {} rows, {:.1f} tokens each, {} cut to {}\n", data.file, data.rows.size(),
+             double(tokens) / double(data.rows.size()), encoded.truncated_rows, max_length);
+  return encoded;
+}
+
+void check_options(const TrainOptions& options) {
+  check(options.model.empty() != options.preset.empty(),
+        "train: give --model-name-or-path FOLDER for a saved model or --preset NAME for a new one");
+  check(options.model.empty() || options.config_overrides.empty(),
+        "--config-overrides: goes with --preset; a saved model has its own config.json");
+  check(options.overwrite_output_dir || !exists(options.output_dir + "/config.json"),
+        "{}: holds a model already; choose another --output-dir or add --overwrite-output-dir",
+        options.output_dir);
+  check(options.report_to == "none" || options.report_to == "jsonl",
+        "--report-to: \"{}\" is unknown; there are none and jsonl", options.report_to);
+}
+
+IntervalStrategy parse_strategy(const std::string& name, bool has_validation) {
+  if (name.empty()) return has_validation ? IntervalStrategy::epoch : IntervalStrategy::no;
+  if (name == "no") return IntervalStrategy::no;
+  if (name == "steps") return IntervalStrategy::steps;
+  check(name == "epoch", "--eval-strategy: \"{}\" is unknown; there are no, steps and epoch", name);
+  return IntervalStrategy::epoch;
+}
+
+text::SamplingStrategy parse_sampling(const std::string& name) {
+  if (name == "random") return text::SamplingStrategy::random;
+  if (name == "sequential") return text::SamplingStrategy::sequential;
+  check(name == "group_by_length",
+        "--train-sampling-strategy: \"{}\" is unknown; there are random, sequential and "
+        "group_by_length",
+        name);
+  return text::SamplingStrategy::group_by_length;
+}
+
+std::unique_ptr<optim::AnyOptimizer> make_optimizer(const TrainOptions& options,
+                                                    const nn::Module& model) {
+  NamedTensors trained;
+  for (const NamedTensor& parameter : model.parameters())
+    if (parameter.tensor.requires_grad()) trained.push_back(parameter);
+  return optim::make_optimizer(options.optimizer,
+                               optim::decay_groups(trained, options.weight_decay),
+                               {.learning_rate = options.arguments.learning_rate,
+                                .adam_beta1 = options.adam_beta1,
+                                .adam_beta2 = options.adam_beta2,
+                                .adam_epsilon = options.adam_epsilon,
+                                .weight_decay = options.weight_decay,
+                                .optim_args = options.optimizer_arguments});
+}
+
+void run(TrainOptions options) {
+  check_options(options);
+  train::check_writable_folder(options.output_dir);
+  const train::ProblemType type = train::parse_problem_type(options.problem_type);
+  train::TrainingArguments& arguments = options.arguments;
+  arguments.eval_strategy = parse_strategy(options.eval_strategy, !options.validation_file.empty());
+  arguments.train_sampling_strategy = parse_sampling(options.sampling_strategy);
+  arguments.validate();
+
+  const text::Dataset train_data = options.data.read(options.train_file, text::Role::train, type);
+  std::optional<text::Dataset> validation_data;
+  if (!options.validation_file.empty())
+    validation_data = options.data.read(options.validation_file, text::Role::evaluate, type);
+
+  const text::Tokenizer tokenizer = make_tokenizer(options, train_data);
+  std::vector<std::string> notes;
+  DistilBertConfig config = options.model.empty()
+                                ? new_config(options, tokenizer)
+                                : DistilBertConfig::from_pretrained(options.model, notes);
+  if (!options.config_overrides.empty()) config = config.with_overrides(options.config_overrides);
+  const text::LabelSet labels = task_labels(options, train_data, type, config);
+  config.labels = labels.names();
+  config.problem_type = train::name_of(type);
+  if (validation_data && options.skip_unseen_labels)
+    text::skip_unseen_labels(*validation_data, labels);
+
+  const std::string model_name = options.model.empty() ? options.preset : options.model;
+  train::check_vocabulary(tokenizer, config.vocab_size, model_name);
+  const int64_t max_length = std::min(options.max_seq_length, config.max_position_embeddings);
+  text::Examples train_set = encode(train_data, tokenizer, max_length, type, labels).examples;
+  text::Examples eval_set;
+  if (validation_data)
+    eval_set = encode(*validation_data, tokenizer, max_length, type, labels).examples;
+
+  auto model = make_model(options, config);
+  if (!options.freeze.empty()) fmt::print("frozen: {} tensors\n", model.freeze(options.freeze));
+  const auto optimizer = make_optimizer(options, model);
+  const train::MemoryLedger ledger(model, optimizer->state_size());
+  fmt::print("model: {} parameters, {} labels, vocabulary {}; {} state {:.1f} MiB; {} threads\n",
+             model.parameter_count(), labels.size(), tokenizer.vocab_size(), optimizer->name(),
+             double(ledger.predicted_optimizer_state) / 0x1p20, thread_count());
+  std::fflush(stdout);
+
+  train::Trainer trainer(model, arguments, std::move(train_set), std::move(eval_set), *optimizer,
+                         train::default_metrics(type));
+  trainer.add_callback(std::make_shared<train::ProgressCallback>(
+      stderr, stdout, train::is_terminal(stderr) && !options.disable_tqdm));
+  if (options.report_to == "jsonl")
+    trainer.add_callback(std::make_shared<train::JsonLogCallback>(options.output_dir));
+
+  const train::Metrics train_results = trainer.train();
+  train::Metrics eval_results;
+  for (const train::Metrics& entry : trainer.state().log_history)
+    if (entry.front().first == "eval_loss") eval_results = entry;
+  train::save_run(options.output_dir, model, tokenizer, arguments, std::string(optimizer->name()),
+                  trainer.state(), train_results, eval_results, ledger);
+  fmt::print("{}\nsaved to {}\n", train::format_metrics(train_results), options.output_dir);
+}
+
+}  // namespace
+
+void add_train(CLI::App& app) {
+  auto options = std::make_shared<TrainOptions>();
+  TrainOptions& o = *options;
+  train::TrainingArguments& a = o.arguments;
+  CLI::App& verb = *app.add_subcommand("train", "Fine-tunes a model, or trains one from scratch");
+  verb.option_defaults()->always_capture_default()->multi_option_policy(
+      CLI::MultiOptionPolicy::TakeLast);
+
+  verb.add_option(option("--model-name-or-path"), o.model,
+                  "Folder with config.json, weights and tokenizer");
+  verb.add_option("--preset", o.preset, "New model instead: tiny, small or base");
+  verb.add_option(option("--config-overrides"), o.config_overrides,
+                  "Changes to the preset's config, such as dropout=0.2,n_layers=3");
+  verb.add_option(option("--tokenizer-name"), o.tokenizer,
+                  "Folder of the tokenizer, if not the model's");
+  verb.add_option(option("--vocab-size"), o.vocab_size,
+                  "Pieces of the vocabulary that a new model learns from the training texts");
+  verb.add_flag("--cased", o.cased, "Keep case and accents in that vocabulary");
+  verb.add_option(option("--train-file"), o.train_file, "CSV, TSV or JSON lines")->required();
+  verb.add_option(option("--validation-file"), o.validation_file, "The same, to evaluate on");
+  verb.add_option(option("--output-dir"), o.output_dir, "Folder for model and records")->required();
+  verb.add_flag(option("--overwrite-output-dir"), o.overwrite_output_dir,
+                "Write over a model in the output folder");
+  o.data.add_to(verb);
+  verb.add_option(option("--problem-type"), o.problem_type,
+                  "single_label_classification, multi_label_classification or regression");
+  verb.add_flag(option("--sort-labels-as-text"), o.sort_labels_as_text,
+                "Order whole-number labels as run_classification.py does (1, 10, 2)");
+  verb.add_flag(option("--skip-unseen-labels"), o.skip_unseen_labels,
+                "Leave out validation rows whose label training does not have");
+  verb.add_flag(option("--ignore-mismatched-sizes"), o.ignore_mismatched_sizes,
+                "Give weights of another shape new values");
+  verb.add_option("--freeze", o.freeze, "Parameters whose names match get no gradient");
+  verb.add_option(option("--max-seq-length"), o.max_seq_length, "Tokens that are kept of a text");
+
+  verb.add_option("--optim", o.optimizer, "adamw (or adamw_torch)");
+  verb.add_option(option("--optim-args"), o.optimizer_arguments,
+                  "Other fields of the optimizer's options, such as amsgrad=True");
+  verb.add_option(option("--learning-rate"), a.learning_rate, "Highest learning rate");
+  verb.add_option(option("--weight-decay"), o.weight_decay, "Not for biases and norms");
+  verb.add_option(option("--adam-beta1"), o.adam_beta1, "");
+  verb.add_option(option("--adam-beta2"), o.adam_beta2, "");
+  verb.add_option(option("--adam-epsilon"), o.adam_epsilon, "");
+  verb.add_option(option("--max-grad-norm"), a.max_grad_norm,
+                  "Gradients are scaled to it; 0: never");
+  verb.add_option(option("--lr-scheduler-type"), a.lr_scheduler_type,
+                  "linear, cosine, constant, ...");
+  verb.add_option(option("--warmup-steps"), a.warmup_steps, "Below 1: a ratio of all steps");
+  verb.add_option(option("--warmup-ratio"), a.warmup_ratio, "Used where --warmup-steps is 0");
+  verb.add_option(option("--num-train-epochs"), a.num_train_epochs, "");
+  verb.add_option(option("--max-steps"), a.max_steps, "Above 0: instead of epochs");
+  verb.add_option(option("--per-device-train-batch-size"), a.per_device_train_batch_size, "");
+  verb.add_option(option("--per-device-eval-batch-size"), a.per_device_eval_batch_size, "");
+  verb.add_option(option("--gradient-accumulation-steps"), a.gradient_accumulation_steps,
+                  "Batches of one update");
+  verb.add_option(option("--train-sampling-strategy"), o.sampling_strategy,
+                  "random, sequential or group_by_length");
+  verb.add_option("--seed", a.seed, "Of new weights, dropout and the order of rows");
+  verb.add_option(option("--data-seed"), a.data_seed, "Of the order of rows alone");
+  verb.add_option(option("--eval-strategy"), o.eval_strategy,
+                  "no, steps or epoch (epoch where there is a validation file)");
+  verb.add_option(option("--eval-steps"), a.eval_steps, "Updates between evaluations");
+  verb.add_option(option("--logging-steps"), a.logging_steps, "Updates between log entries");
+  verb.add_option(option("--report-to"), o.report_to, "jsonl or none");
+  verb.add_flag(option("--disable-tqdm"), o.disable_tqdm, "Plain lines instead of a progress line");
+  verb.callback([options] { run(*options); });
+}
+
+}  // namespace classifier

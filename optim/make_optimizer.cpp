@@ -1,0 +1,101 @@
+#include "optim/make_optimizer.h"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "optim/adamw.h"
+
+namespace minim::optim {
+
+namespace {
+
+// Options that have a command-line argument of their own.
+struct OwnArgument {
+  std::string_view key, argument;
+  double OptimizerArguments::*value;
+};
+constexpr OwnArgument own_arguments[] = {
+    {"lr", "learning_rate", &OptimizerArguments::learning_rate},
+    {"beta1", "adam_beta1", &OptimizerArguments::adam_beta1},
+    {"beta2", "adam_beta2", &OptimizerArguments::adam_beta2},
+    {"eps", "adam_epsilon", &OptimizerArguments::adam_epsilon},
+    {"weight_decay", "weight_decay", &OptimizerArguments::weight_decay},
+};
+
+// Python's spellings of true, false and nothing, as Hugging Face's commands have them.
+std::string our_spelling(std::string_view value) {
+  if (value == "True") return "true";
+  if (value == "False") return "false";
+  if (value == "None") return "none";
+  return std::string(value);
+}
+
+void read_optim_args(std::string_view rule, std::string_view text, const OptionFields& fields) {
+  while (!text.empty()) {
+    const std::string_view pair = text.substr(0, text.find(','));
+    text.remove_prefix(std::min(pair.size() + 1, text.size()));
+    const size_t equals = pair.find('=');
+    check(equals != std::string_view::npos, "optim_args: \"{}\" has no value; write key=value",
+          pair);
+    const std::string_view key = pair.substr(0, equals);
+    const auto* own = std::ranges::find(own_arguments, key, &OwnArgument::key);
+    check(own == std::end(own_arguments), "optim_args: {} is set by {}", key,
+          own == std::end(own_arguments) ? "" : own->argument);
+    std::string known;
+    bool found = false;
+    for (OptionField field : fields) {
+      known += fmt::format("{}{}", known.empty() ? "" : ", ", field.key);
+      if (field.key != key) continue;
+      field.from_text(rule, our_spelling(pair.substr(equals + 1)));
+      found = true;
+    }
+    check(found, "optim_args: {} has no option \"{}\"; it has {}", rule, key, known);
+  }
+}
+
+template <class Rule>
+std::unique_ptr<AnyOptimizer> make(std::vector<ParameterGroup> groups,
+                                   const OptimizerArguments& arguments) {
+  typename Rule::Options options;
+  OptionFields fields;
+  Rule::list_options(options, fields);
+  for (const OwnArgument& own : own_arguments)
+    for (const OptionField& field : fields)
+      if (field.key == own.key) *std::get<double*>(field.value) = arguments.*own.value;
+  read_optim_args(Rule::name, arguments.optim_args, fields);
+  return std::make_unique<Optimizer<Rule>>(std::move(groups), options);
+}
+
+struct Entry {
+  std::string_view name;
+  std::vector<std::string_view> aliases;
+  std::unique_ptr<AnyOptimizer> (*make)(std::vector<ParameterGroup>, const OptimizerArguments&);
+};
+
+const std::vector<Entry>& entries() {
+  static const std::vector<Entry> all = {
+      {"adamw", {"adamw_torch", "adamw_torch_fused"}, make<AdamWRule>},
+  };
+  return all;
+}
+
+}  // namespace
+
+std::vector<std::string_view> optimizer_names() {
+  std::vector<std::string_view> names;
+  for (const Entry& entry : entries())
+    names.push_back(entry.name);
+  return names;
+}
+
+std::unique_ptr<AnyOptimizer> make_optimizer(std::string_view name,
+                                             std::vector<ParameterGroup> groups,
+                                             const OptimizerArguments& arguments) {
+  for (const Entry& entry : entries())
+    if (entry.name == name || std::ranges::count(entry.aliases, name) > 0)
+      return entry.make(std::move(groups), arguments);
+  fail("optim: \"{}\" is unknown; there are {}", name, fmt::join(optimizer_names(), ", "));
+}
+
+}  // namespace minim::optim

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "train/metrics.h"
+
+namespace minim::train {
+
+// Where a run stands; what callbacks see.
+struct TrainerState {
+  int64_t global_step = 0;  // updates done
+  int64_t max_steps = 0;
+  double epoch = 0;  // passes over the training set, with fractions
+  double num_train_epochs = 0;
+  double loss = 0;  // of the last update, averaged over its rows
+  double learning_rate = 0;
+  double grad_norm = 0;          // before clipping; 0 where gradients are not clipped
+  double tokens_per_second = 0;  // since training began, evaluation left out
+  double seconds = 0;            // the same span
+  int64_t tokens = 0;            // seen so far
+  int64_t optimizer_state_bytes = 0;
+  // Every log and evaluation so far; each has "step" as its last entry.
+  std::vector<Metrics> log_history;
+};
+
+// What happens beside the training itself: override what is of interest.
+class TrainerCallback {
+ public:
+  virtual ~TrainerCallback() = default;
+
+  virtual void on_train_begin(const TrainerState&) {}
+  virtual void on_step_end(const TrainerState&) {}
+  // Training loss, gradient norm and rate, every logging_steps.
+  virtual void on_log(const TrainerState&, const Metrics&) {}
+  virtual void on_evaluate(const TrainerState&, const Metrics&) {}
+  virtual void on_train_end(const TrainerState&) {}
+};
+
+}  // namespace minim::train

@@ -1,0 +1,94 @@
+#include "train/progress.h"
+
+#include <cstdlib>
+#include <string_view>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <fmt/format.h>
+
+#include "core/memory.h"
+
+namespace minim::train {
+
+namespace {
+
+// Seconds of training between two drawings.
+constexpr double redraw_every = 0.2, print_every = 10;
+
+std::string clock_text(double seconds) {
+  const auto s = int64_t(seconds + 0.5);
+  if (s >= 3600) return fmt::format("{}:{:02}:{:02}", s / 3600, s / 60 % 60, s % 60);
+  return fmt::format("{}:{:02}", s / 60, s % 60);
+}
+
+std::string mebibytes(int64_t bytes) {
+  const double value = double(bytes) / 0x1p20;
+  return fmt::format(value < 100 ? "{:.1f} MiB" : "{:.0f} MiB", value);
+}
+
+// Columns of the terminal, so that a line never wraps.
+size_t terminal_width(std::FILE* stream) {
+  winsize size{};
+  if (ioctl(fileno(stream), TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return 80;
+  return size.ws_col;
+}
+
+}  // namespace
+
+bool is_terminal(std::FILE* stream) {
+  const char* kind = std::getenv("TERM");
+  return isatty(fileno(stream)) != 0 && kind != nullptr && std::string_view(kind) != "dumb";
+}
+
+std::string progress_line(const TrainerState& state) {
+  const double left = state.global_step > 0 ? state.seconds / double(state.global_step) *
+                                                  double(state.max_steps - state.global_step)
+                                            : 0;
+  return fmt::format(
+      "epoch {:.2f}/{:g}  step {}/{}  loss {:.4f}  lr {:.1e}  grad {:.2f}  {:.1f}k tok/s  state {} "
+      " "
+      "peak {}  {} left",
+      state.epoch, state.num_train_epochs, state.global_step, state.max_steps, state.loss,
+      state.learning_rate, state.grad_norm, state.tokens_per_second / 1000,
+      mebibytes(state.optimizer_state_bytes), mebibytes(memory::peak()), clock_text(left));
+}
+
+ProgressCallback::ProgressCallback(std::FILE* progress, std::FILE* results, bool redraw)
+    : progress_(progress), results_(results), redraw_(redraw) {}
+
+void ProgressCallback::on_train_begin(const TrainerState& state) {
+  drawn_at_ = state.seconds;
+}
+
+void ProgressCallback::draw(const TrainerState& state) {
+  drawn_at_ = state.seconds;
+  std::string line = progress_line(state);
+  if (redraw_) {
+    line.resize(std::min(line.size(), terminal_width(progress_) - 1));
+    fmt::print(progress_, "\r\x1b[K{}", line);
+  } else {
+    fmt::print(progress_, "{}\n", line);
+  }
+  std::fflush(progress_);
+}
+
+void ProgressCallback::on_step_end(const TrainerState& state) {
+  if (state.seconds - drawn_at_ >= (redraw_ ? redraw_every : print_every)) draw(state);
+}
+
+void ProgressCallback::on_evaluate(const TrainerState& state, const Metrics& metrics) {
+  draw(state);
+  if (redraw_) {
+    fmt::print(progress_, "\n");
+    std::fflush(progress_);
+  }
+  fmt::print(results_, "{}\n", format_metrics(metrics));
+  std::fflush(results_);
+}
+
+void ProgressCallback::on_train_end(const TrainerState&) {
+  if (redraw_) fmt::print(progress_, "\r\x1b[K");
+}
+
+}  // namespace minim::train

@@ -1,0 +1,50 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "models/distilbert.h"
+#include "optim/state_size.h"
+#include "text/tokenizer.h"
+#include "train/callback.h"
+#include "train/training_arguments.h"
+
+namespace minim::train {
+
+// Writes each log and evaluation as a line of JSON to FOLDER/log.jsonl, at once. Numbers that are
+// not finite become null.
+class JsonLogCallback : public TrainerCallback {
+ public:
+  // Starts an empty file; throws if it cannot be written.
+  explicit JsonLogCallback(const std::string& folder);
+  ~JsonLogCallback() override;
+
+  void on_log(const TrainerState& state, const Metrics& logs) override;
+  void on_evaluate(const TrainerState& state, const Metrics& metrics) override;
+
+ private:
+  void write(const TrainerState& state, const Metrics& entry);
+  std::string path_;
+  std::FILE* file_;
+};
+
+// Memory of a run by category, predicted before it and measured in it.
+struct MemoryLedger {
+  int64_t predicted_weights = 0, predicted_gradients = 0, predicted_optimizer_state = 0;
+
+  // From the parameters that are trained and what the optimizer says it will keep.
+  MemoryLedger(const nn::Module& model, const optim::StateSize& optimizer_state);
+};
+
+// Throws, with what to do, unless the folder can be made and written to.
+void check_writable_folder(const std::string& folder);
+
+// Writes a finished run: the model and tokenizer as Hugging Face folders have them,
+// trainer_state.json, training_args.json, train_results.json, eval_results.json (where there was an
+// evaluation) and all_results.json, which also holds the ledger.
+void save_run(const std::string& folder, const models::DistilBertForSequenceClassification& model,
+              const text::Tokenizer& tokenizer, const TrainingArguments& arguments,
+              const std::string& optimizer, const TrainerState& state, const Metrics& train_results,
+              const Metrics& eval_results, const MemoryLedger& ledger);
+
+}  // namespace minim::train

@@ -1,0 +1,222 @@
+#include "train/trainer.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "autograd/ops.h"
+#include "optim/clip.h"
+#include "optim/schedule.h"
+#include "train/stopwatch.h"
+
+namespace minim::train {
+
+namespace {
+
+// Rows whose label counts: all but those of class -100.
+int64_t counted(const text::Examples& set, std::span<const int64_t> rows) {
+  if (!set.labels.defined() || is_floating(set.labels.dtype())) return int64_t(rows.size());
+  const auto labels = set.labels.values<int64_t>();
+  return std::ranges::count_if(rows, [&](int64_t row) { return labels[size_t(row)] != -100; });
+}
+
+PackedBatch pack_counted(const text::Examples& set, std::span<const int64_t> rows) {
+  const memory::Scope scope(memory::Category::data);
+  return text::pack(set, rows);
+}
+
+}  // namespace
+
+Trainer::Trainer(Model& model, TrainingArguments arguments, text::Examples train_set,
+                 text::Examples eval_set, optim::AnyOptimizer& optimizer,
+                 ComputeMetrics compute_metrics)
+    : model_(model),
+      arguments_(std::move(arguments)),
+      train_set_(std::move(train_set)),
+      eval_set_(std::move(eval_set)),
+      optimizer_(optimizer),
+      evaluator_(model, arguments_.per_device_eval_batch_size, std::move(compute_metrics)) {
+  arguments_.validate();
+  check(train_set_.sequences.empty() || train_set_.labels.defined(),
+        "trainer: the training set has no labels");
+  check(arguments_.eval_strategy == IntervalStrategy::no || !eval_set_.sequences.empty(),
+        "eval_strategy: needs evaluation data; there is none");
+
+  const auto updates = double(updates_per_epoch());
+  state_.max_steps = arguments_.max_steps > 0
+                         ? arguments_.max_steps
+                         : int64_t(std::ceil(arguments_.num_train_epochs * updates));
+  state_.num_train_epochs =
+      arguments_.max_steps > 0 ? double(state_.max_steps) / updates : arguments_.num_train_epochs;
+  double warmup = arguments_.warmup_steps;
+  if (warmup == 0) warmup = arguments_.warmup_ratio * double(state_.max_steps);
+  if (arguments_.warmup_steps < 1 && arguments_.warmup_steps > 0)
+    warmup = arguments_.warmup_steps * double(state_.max_steps);
+  optim::ScheduleOptions schedule{.lr = arguments_.learning_rate};
+  if (arguments_.lr_scheduler_type != "constant") {
+    schedule.warmup_steps = int64_t(std::ceil(warmup));
+    if (arguments_.lr_scheduler_type != "constant_with_warmup" &&
+        arguments_.lr_scheduler_type != "inverse_sqrt")
+      schedule.total_steps = state_.max_steps;
+  }
+  learning_rate_at_ = optim::make_schedule(arguments_.lr_scheduler_type, schedule);
+}
+
+void Trainer::add_callback(std::shared_ptr<TrainerCallback> callback) {
+  callbacks_.push_back(std::move(callback));
+}
+
+int64_t Trainer::updates_per_epoch() const {
+  const auto ceil_div = [](int64_t a, int64_t b) { return (a + b - 1) / b; };
+  const auto rows = int64_t(train_set_.sequences.size());
+  const int64_t batches = ceil_div(rows, arguments_.per_device_train_batch_size);
+  return std::max<int64_t>(ceil_div(batches, arguments_.gradient_accumulation_steps), 1);
+}
+
+Metrics Trainer::train() {
+  const auto rows = int64_t(train_set_.sequences.size());
+  check(rows > 0, "trainer: the training set is empty");
+  const text::Sampler sampler(
+      rows,
+      {.batch_size = arguments_.per_device_train_batch_size,
+       .strategy = arguments_.train_sampling_strategy,
+       .seed = arguments_.data_seed.value_or(arguments_.seed),
+       .gradient_accumulation_steps = arguments_.gradient_accumulation_steps},
+      train_set_.lengths());
+  const auto per_update = size_t(arguments_.gradient_accumulation_steps);
+  const int64_t updates = updates_per_epoch();
+
+  const Stopwatch whole;
+  model_.train();
+  model_.zero_grad();
+  for (const auto& callback : callbacks_)
+    callback->on_train_begin(state_);
+  for (int64_t epoch = 0; state_.global_step < state_.max_steps; ++epoch) {
+    const std::vector<Rows> batches = sampler.batches(epoch);
+    for (size_t first = 0; first < batches.size() && state_.global_step < state_.max_steps;
+         first += per_update) {
+      const size_t count = std::min(per_update, batches.size() - first);
+      const Stopwatch step;
+      update({batches.data() + first, count});
+      state_.seconds += step.seconds();
+      state_.tokens_per_second = double(state_.tokens) / state_.seconds;
+      state_.epoch = double(epoch) + double(first + count) / double(batches.size());
+      for (const auto& callback : callbacks_)
+        callback->on_step_end(state_);
+      const int64_t done = state_.global_step;
+      if (done % arguments_.logging_steps == 0 || done == state_.max_steps) log();
+      const bool due = arguments_.eval_strategy == IntervalStrategy::steps &&
+                       done % arguments_.eval_steps.value_or(arguments_.logging_steps) == 0;
+      const bool epoch_ends = done % updates == 0 || done == state_.max_steps;
+      if (due || (arguments_.eval_strategy == IntervalStrategy::epoch && epoch_ends))
+        evaluate_and_tell();
+    }
+  }
+  const double seconds = whole.seconds();
+  const double samples = double(rows) * state_.epoch;
+  const auto& embeddings = model_.distilbert.embeddings;
+  const int64_t in_embeddings =
+      embeddings.word_embeddings.weight.numel() + embeddings.position_embeddings.weight.numel();
+  Metrics result = {{"train_runtime", seconds},
+                    {"train_samples_per_second", samples / seconds},
+                    {"train_steps_per_second", double(state_.global_step) / seconds},
+                    // Two operations per weight and token forward, four backward.
+                    {"total_flos", 6.0 * double(state_.tokens) *
+                                       double(model_.parameter_count() - in_embeddings)},
+                    {"train_loss", total_loss_ / double(state_.global_step)},
+                    {"epoch", state_.epoch}};
+  state_.log_history.push_back(result);
+  state_.log_history.back().emplace_back("step", double(state_.global_step));
+  for (const auto& callback : callbacks_)
+    callback->on_train_end(state_);
+  return result;
+}
+
+// One optimizer step on the mean loss over the rows of all micro-batches.
+void Trainer::update(std::span<const Rows> micro_batches) {
+  const int64_t step = state_.global_step + 1;
+  int64_t total = 0;
+  for (const Rows& rows : micro_batches)
+    total += counted(train_set_, rows);
+  double loss = 0;
+  for (const Rows& rows : micro_batches) {
+    const double share = double(counted(train_set_, rows)) / double(std::max<int64_t>(total, 1));
+    loss += share * backward(rows, share);
+  }
+  double scale = 1;
+  if (arguments_.max_grad_norm > 0) {
+    const NamedTensors parameters = model_.parameters();
+    state_.grad_norm = optim::gradient_norm(parameters);
+    if (!std::isfinite(state_.grad_norm)) {
+      const auto culprit = optim::find_non_finite(parameters);
+      fail("step {}: {}; a lower learning rate or warm-up often helps", step,
+           culprit ? culprit->to_string() : "the norm of all gradients overflows");
+    }
+    scale = optim::clip_coefficient(state_.grad_norm, arguments_.max_grad_norm);
+  }
+  state_.learning_rate = learning_rate_at_(state_.global_step);
+  optimizer_.step(state_.learning_rate, scale);
+  optimizer_.zero_grad();
+
+  state_.global_step = step;
+  state_.loss = loss;
+  state_.optimizer_state_bytes = memory::current(memory::Category::optimizer_state);
+  total_loss_ += loss;
+  loss_since_log_ += loss;
+}
+
+// Forward and backward of one micro-batch whose loss counts for `share` of the update; its own
+// loss.
+double Trainer::backward(const Rows& rows, double share) {
+  const PackedBatch batch = pack_counted(train_set_, rows);
+  const Generator generator = model_.generator();
+  const Tensor loss = model_.loss(model_.forward(batch), batch.labels);
+  const double value = loss.item();
+  check(std::isfinite(value),
+        "step {}: the loss is {}; first not finite: {}; a lower learning rate "
+        "or warm-up often helps",
+        state_.global_step + 1, value, first_not_finite(batch, generator));
+  (share == 1.0 ? loss : loss * share).backward();
+  state_.tokens += batch.tokens();
+  return value;
+}
+
+// Runs the forward again with the same dropout and says where the first NaN or infinity arose.
+std::string Trainer::first_not_finite(const PackedBatch& batch, const Generator& generator) const {
+  for (const NamedTensor& parameter : model_.parameters())
+    if (!all_finite(parameter.tensor)) return "parameter " + parameter.name;
+  model_.generator() = generator;
+  const NoGrad no_grad;
+  const DetectAnomaly detect;
+  try {
+    model_.loss(model_.forward(batch), batch.labels);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "the loss alone";
+}
+
+void Trainer::log() {
+  const int64_t steps = state_.global_step - logged_step_;
+  if (steps == 0) return;
+  const Metrics logs = {{"loss", loss_since_log_ / double(steps)},
+                        {"grad_norm", state_.grad_norm},
+                        {"learning_rate", state_.learning_rate},
+                        {"epoch", state_.epoch}};
+  loss_since_log_ = 0;
+  logged_step_ = state_.global_step;
+  state_.log_history.push_back(logs);
+  state_.log_history.back().emplace_back("step", double(state_.global_step));
+  for (const auto& callback : callbacks_)
+    callback->on_log(state_, logs);
+}
+
+void Trainer::evaluate_and_tell() {
+  Metrics metrics = evaluator_.evaluate(eval_set_).metrics;
+  metrics.emplace_back("epoch", state_.epoch);
+  state_.log_history.push_back(metrics);
+  state_.log_history.back().emplace_back("step", double(state_.global_step));
+  for (const auto& callback : callbacks_)
+    callback->on_evaluate(state_, metrics);
+}
+
+}  // namespace minim::train

@@ -1,0 +1,61 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "models/distilbert.h"
+#include "optim/optimizer.h"
+#include "text/packing.h"
+#include "train/callback.h"
+#include "train/evaluator.h"
+#include "train/training_arguments.h"
+
+namespace minim::train {
+
+// Trains and evaluates a classifier as Hugging Face's Trainer does, on packed batches.
+//
+// One difference is deliberate: an update over several micro-batches is the exact gradient of the
+// mean over all their rows, so k batches of b rows equal one of k * b, ragged ends included.
+class Trainer {
+ public:
+  using Model = models::DistilBertForSequenceClassification;
+
+  // The model and the optimizer are the caller's and outlive the Trainer. Without evaluation data
+  // `eval_set` is empty.
+  Trainer(Model& model, TrainingArguments arguments, text::Examples train_set,
+          text::Examples eval_set, optim::AnyOptimizer& optimizer,
+          ComputeMetrics compute_metrics = classification_metrics);
+
+  void add_callback(std::shared_ptr<TrainerCallback> callback);
+
+  // Runs all steps. Returns train_runtime, train_samples_per_second, train_steps_per_second,
+  // total_flos, train_loss and epoch. Throws, naming the step and the first tensor that is not
+  // finite, when the loss or a gradient is not.
+  Metrics train();
+
+  const TrainerState& state() const { return state_; }
+
+ private:
+  using Rows = std::vector<int64_t>;
+  int64_t updates_per_epoch() const;
+  void update(std::span<const Rows> micro_batches);
+  double backward(const Rows& rows, double share);
+  void log();
+  void evaluate_and_tell();
+  std::string first_not_finite(const PackedBatch& batch, const Generator& generator) const;
+
+  Model& model_;
+  TrainingArguments arguments_;
+  text::Examples train_set_, eval_set_;
+  optim::AnyOptimizer& optimizer_;
+  Evaluator evaluator_;
+  std::vector<std::shared_ptr<TrainerCallback>> callbacks_;
+  std::function<double(int64_t)> learning_rate_at_;
+  TrainerState state_;
+  double loss_since_log_ = 0, total_loss_ = 0;
+  int64_t logged_step_ = 0;
+};
+
+}  // namespace minim::train
