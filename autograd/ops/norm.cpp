@@ -17,7 +17,7 @@ struct SumOfSquares {
     const int64_t first = part * part_size;
     const T* in = x + first;
     const double total = g.sum(first + part_size < n ? part_size : n - first, [&](int64_t i) {
-      const double v(Compute<T>(in[i]));
+      const double v = double(Compute<T>(in[i]));
       return v * v;
     });
     if (g.leader()) partial[part] = total;
