@@ -98,7 +98,7 @@ struct Relu {
   }
   template <class R>
   HD R grad(R x, R) const {
-    return x > 0 ? R(1) : R(0);
+    return x <= 0 ? R(0) : R(1);  // NaN lets the gradient through
   }
 };
 
