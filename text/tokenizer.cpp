@@ -117,9 +117,10 @@ Tokenizer::Tokenizer(TokenizerConfig config, std::string_view name)
     if (known < 0) {
       check(token.id == vocab_size(), "{}: added token {} has id {}, the vocabulary ends at {}",
             name, token.content, token.id, vocab_size() - 1);
-      check(std::find(appended_.begin(), appended_.end(), token.content) == appended_.end(),
-            "{}: added token {} occurs twice", name, token.content);
-      appended_.push_back(token.content);
+      check(!token_to_id(token.content), "{}: added token {} occurs twice", name, token.content);
+      appended_.push_back(
+          {token.content, token.normalized ? normalized_content(config_.normalizer, token.content)
+                                           : token.content});
     }
     (token.normalized ? normalized : raw).push_back(token);
   }
@@ -159,14 +160,14 @@ int64_t Tokenizer::budget(bool pair, const EncodeOptions& options) const {
 const std::string& Tokenizer::token_string(int32_t id) const {
   const auto index = size_t(id);
   return index < config_.pieces.size() ? config_.pieces[index]
-                                       : appended_[index - config_.pieces.size()];
+                                       : appended_[index - config_.pieces.size()].shown;
 }
 
 std::optional<int32_t> Tokenizer::token_to_id(std::string_view token) const {
   if (const int32_t id = wordpiece_.find(token); id >= 0) return id;
-  const auto found = std::find(appended_.begin(), appended_.end(), token);
-  if (found == appended_.end()) return std::nullopt;
-  return int32_t(config_.pieces.size() + size_t(found - appended_.begin()));
+  for (size_t i = 0; i < appended_.size(); ++i)
+    if (appended_[i].content == token) return int32_t(config_.pieces.size() + i);
+  return std::nullopt;
 }
 
 std::optional<std::string> Tokenizer::id_to_token(int32_t id) const {

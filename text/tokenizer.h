@@ -140,6 +140,10 @@ class Tokenizer {
     Span offsets;        // code points
     std::string string;  // empty: the vocabulary's
   };
+  // The library shows normalised tokens as the normaliser leaves them.
+  struct Appended {
+    std::string content, shown;
+  };
   int64_t budget(bool pair, const EncodeOptions& options) const;
   const std::vector<TemplatePiece>& template_of(bool pair) const;
   const std::string& token_string(int32_t id) const;
@@ -154,7 +158,7 @@ class Tokenizer {
   WordPiece wordpiece_;
   IdEncoder id_encoder_;
   AddedTokenMatcher raw_, normalized_;  // tokens looked for before and after normalisation
-  std::vector<std::string> appended_;   // added tokens behind the vocabulary, by id - pieces.size()
+  std::vector<Appended> appended_;      // added tokens behind the vocabulary, by id - pieces.size()
   std::vector<bool> is_special_;        // by id
 };
 

@@ -74,7 +74,7 @@ bool is_word_character(char32_t c) {
   // The joiners, and the circled and squared letters, which are symbols but alphabetic.
   return c == 0x200C || c == 0x200D || (c >= 0x24B6 && c <= 0x24E9) ||
          (c >= 0x1F130 && c <= 0x1F149) || (c >= 0x1F150 && c <= 0x1F169) ||
-         (c >= 0x1F170 && c <= 0x1F189);
+         (c >= 0x1F170 && c <= 0x1F189) || contains(kNewWordRanges, c);
 }
 
 int combining_class(char32_t c) {
