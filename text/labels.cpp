@@ -174,12 +174,14 @@ std::vector<float> regression_targets(const Dataset& data) {
   for (const Row& row : data.rows) {
     const std::string text = row.label.value_or("");
     float value = 0;
-    const char* const begin = text.data() + (text.starts_with('+') ? 1 : 0);
+    const bool plus = text.starts_with('+') && !text.starts_with("+-");
+    const char* const begin = text.data() + (plus ? 1 : 0);
     const char* const end = text.data() + text.size();
     const auto parsed = std::from_chars(begin, end, value);
-    check(parsed.ec == std::errc() && parsed.ptr == end && std::isfinite(value),
-          "{}: label '{}' is not a finite number, must be one for regression",
-          label_place(data, row), text);
+    if (parsed.ec != std::errc() || parsed.ptr != end || !std::isfinite(value)) {
+      fail("{}: label '{}' is not a finite number, must be one for regression",
+           label_place(data, row), text);
+    }
     targets.push_back(value);
   }
   return targets;

@@ -93,11 +93,11 @@ int64_t count_line_ends(std::string_view text) {
 }
 
 std::string excerpt(std::string_view text) {
-  text = text.substr(0, text.find_first_of("\r\n"));
   size_t at = 0;
-  for (int n = 0; n < 60 && at < text.size(); ++n)
+  const auto ended = [&] { return at == text.size() || text[at] == '\r' || text[at] == '\n'; };
+  for (int n = 0; n < 60 && !ended(); ++n)
     at += size_t(decode_utf8(text, at).length);
-  return replace_invalid_utf8(text.substr(0, at)) + (at < text.size() ? "..." : "");
+  return replace_invalid_utf8(text.substr(0, at)) + (ended() ? "" : "...");
 }
 
 }  // namespace minim::text
