@@ -65,12 +65,12 @@ using Bytes = std::string;
 
 // BINUNICODE, BININT
 Bytes text(const std::string& value) {
-  return "X" + Bytes{char(value.size()), 0, 0, 0} + value;
+  return Bytes("X") + Bytes{char(value.size()), 0, 0, 0} + value;
 }
 Bytes number(int32_t value) {
   Bytes bytes(4, '\0');
   std::memcpy(bytes.data(), &value, 4);
-  return "J" + bytes;
+  return Bytes("J") + bytes;
 }
 Bytes tuple(const std::vector<Bytes>& items) {
   Bytes all = "(";
@@ -79,7 +79,7 @@ Bytes tuple(const std::vector<Bytes>& items) {
   return all + "t";
 }
 Bytes global(const std::string& module, const std::string& name) {
-  return "c" + module + "\n" + name + "\n";
+  return Bytes("c") + module + "\n" + name + "\n";
 }
 Bytes sizes(const std::vector<int32_t>& values) {
   std::vector<Bytes> items;
@@ -167,8 +167,8 @@ TEST_CASE("a state dict may be an OrderedDict with attributes") {
   const Bytes value = tensor(storage("FloatStorage", 1), 0, sizes({1}), sizes({1}));
   Bytes file = archive(value, 1);
   const Bytes ordered = global("collections", "OrderedDict") + ")R";
-  const Bytes attributes = "}" + text("_metadata") + ordered + "sb";
-  file.replace(file.find("}" + text("t")), 1, ordered);
+  const Bytes attributes = Bytes("}") + text("_metadata") + ordered + "sb";
+  file.replace(file.find(Bytes("}") + text("t")), 1, ordered);
   file.insert(file.find("s.\x80\x02]") + 1, attributes);
   write_quickly(folder / "p.bin", file);
   CHECK(read_torch_archive(folder / "p.bin").tensor("t").item() == 0);
@@ -283,7 +283,7 @@ TEST_CASE("broken ZIP archives are refused") {
 
 // Each object is named by others, never copied: neither depth nor sharing may cost memory.
 TEST_CASE("deeply nested and highly shared pickles neither crash nor take long") {
-  const Bytes nested = ")" + Bytes(500000, '\x85');  // a tuple in a tuple in a tuple ...
+  const Bytes nested = Bytes(")") + Bytes(500000, '\x85');  // a tuple in a tuple in a tuple ...
   CHECK(complaint(archive(nested, 0)) == "storage \"s\" belongs to no tensor");
   Bytes doubled = "(]q\1";
   for (int i = 0; i < 60; ++i)
@@ -294,7 +294,7 @@ TEST_CASE("deeply nested and highly shared pickles neither crash nor take long")
   Bytes pairs = "(";
   for (int i = 0; i < 3000; ++i)
     pairs += "NN\x86";
-  Bytes copies = "](" + pairs.substr(1) + "e\x85q\1";
+  Bytes copies = Bytes("](") + pairs.substr(1) + "e\x85q\1";
   for (int i = 0; i < 3000; ++i)
     copies += global("collections", "OrderedDict") + "h\1R";
   CHECK(complaint(archive(copies, 0)).ends_with("it makes more than 2000000 objects"));
