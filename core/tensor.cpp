@@ -149,7 +149,9 @@ const void* Tensor::storage_id() const {
 }
 
 bool Tensor::owns_alone() const {
-  return checked("owns_alone").storage.use_count() == 1 && impl_.use_count() == 1;
+  const Storage& storage = *checked("owns_alone").storage;
+  return impl_->storage.use_count() == 1 && impl_.use_count() == 1 &&
+         storage.bytes() == size_t(bytes());
 }
 
 }  // namespace minim

@@ -104,7 +104,7 @@ class Tensor {
   // Do both share memory (and lie in it at the same place)?
   bool is_same(const Tensor& other) const { return impl_ == other.impl_; }
   const void* storage_id() const;
-  // Is this handle the only user of its memory?
+  // Is this handle the only user of its memory, and does it use all of it?
   bool owns_alone() const;
 
   // --- autograd (defined in autograd/tensor.cpp) ---

@@ -18,6 +18,8 @@ class Storage {
   Storage& operator=(const Storage&) = delete;
 
   void* data() const { return data_; }
+  // 0 for borrowed memory.
+  size_t bytes() const { return bytes_; }
   void count_as(memory::Category category) {
     if (owner_) return;
     memory::recount(bytes_, category_, category);
