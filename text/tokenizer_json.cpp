@@ -4,25 +4,23 @@
 #include <charconv>
 #include <initializer_list>
 #include <unordered_set>
+#include <utility>
 
 #include <fmt/core.h>
 #include <nlohmann/json.hpp>
 
 #include "core/error.h"
+#include "text/vocab_json.h"
 
 namespace minim::text {
 namespace {
 
 using nlohmann::json;
 
-// Ids above this would make a table of their number; no vocabulary comes near.
-constexpr int64_t kMostIds = 1 << 22;
-
-json parse(std::string_view contents, const std::string& path,
-           const json::parser_callback_t& callback = nullptr) {
+json parse(std::string_view contents, const std::string& path) {
   check(!contents.empty(), "{}: not valid JSON: the file is empty", path);
   try {
-    return json::parse(contents, callback);
+    return json::parse(contents);
   } catch (const json::parse_error& error) {
     fail("{}: not valid JSON at byte {}", path, error.byte == 0 ? 0 : error.byte - 1);
   }
@@ -94,9 +92,9 @@ class Object {
 };
 
 int32_t token_id(const json& value, std::string_view token, const std::string& path) {
-  check(value.is_number_unsigned() && value.get<uint64_t>() < uint64_t(kMostIds),
+  check(value.is_number_unsigned() && value.get<uint64_t>() < uint64_t(kMostTokenIds),
         "{}: id {} of {} is not a token id (a whole number below {})", path, value.dump(), token,
-        kMostIds);
+        kMostTokenIds);
   return value.get<int32_t>();
 }
 
@@ -208,7 +206,20 @@ void parse_post_processor(const Object& top, TokenizerConfig& config,
   }
 }
 
-void parse_model(const Object& top, TokenizerConfig& config) {
+// Two entries want one id: because a piece is there twice, or by themselves.
+[[noreturn]] void refuse_id(const std::vector<std::pair<std::string, int32_t>>& vocab, int32_t id,
+                            const std::string& path) {
+  std::unordered_set<std::string_view> pieces;
+  std::string sharing;
+  for (const auto& [piece, piece_id] : vocab) {
+    check(pieces.insert(piece).second, "{}: model.vocab has \"{}\" twice", path, piece);
+    if (piece_id == id) sharing += fmt::format("{}\"{}\"", sharing.empty() ? "" : " and ", piece);
+  }
+  fail("{}: tokens {} share id {}", path, sharing, id);
+}
+
+void parse_model(const Object& top, const std::vector<std::pair<std::string, int32_t>>& vocab,
+                 TokenizerConfig& config) {
   const Object model = top.object("model");
   const std::string type = model.string("type").value_or("WordPiece");
   check(type == "WordPiece", "{}: model type {} is not supported (WordPiece)", top.path(), type);
@@ -216,16 +227,15 @@ void parse_model(const Object& top, TokenizerConfig& config) {
   options.unk_token = model.need_string("unk_token");
   options.continuing_subword_prefix = model.need_string("continuing_subword_prefix");
   options.max_input_chars_per_word = model.need_count("max_input_chars_per_word");
-  const Object vocab = model.object("vocab");
-  check(!vocab.value().empty(), "{}: model.vocab is empty", top.path());
+  check(model.has("vocab"), "{}: key model.vocab is missing", top.path());
+  check(!vocab.empty(), "{}: model.vocab is empty", top.path());
   int32_t highest = 0;
-  for (const auto& [piece, id] : vocab.value().items())
-    highest = std::max(highest, token_id(id, piece, top.path()));
+  for (const auto& [piece, id] : vocab)
+    highest = std::max(highest, id);
   config.pieces.resize(size_t(highest) + 1);
-  for (const auto& [piece, id] : vocab.value().items()) {
-    std::string& slot = config.pieces[id.get<size_t>()];
-    check(slot.empty(), "{}: tokens \"{}\" and \"{}\" share id {}", top.path(), slot, piece,
-          id.get<size_t>());
+  for (const auto& [piece, id] : vocab) {
+    std::string& slot = config.pieces[size_t(id)];
+    if (!slot.empty()) refuse_id(vocab, id, top.path());
     slot = piece;
   }
 }
@@ -237,21 +247,6 @@ std::optional<Side> parse_side(const Object& object, const char* key, std::strin
   check(*name == right || *name == left, "{}: {} is {}, must be {} or {}", object.path(),
         object.place(key), *name, right, left);
   return *name == left ? Side::left : Side::right;
-}
-
-// Parses the file and refuses a piece that the vocabulary names twice, which JSON would hide.
-json parse_with_unique_pieces(std::string_view contents, const std::string& path) {
-  bool in_model = false, in_vocab = false;
-  std::unordered_set<std::string> pieces;
-  return parse(contents, path, [&](int depth, json::parse_event_t event, json& key) {
-    if (event != json::parse_event_t::key) return true;
-    if (depth == 1) in_model = key == "model";
-    if (depth == 2) in_vocab = in_model && key == "vocab";
-    if (depth == 3 && in_vocab)
-      check(pieces.insert(key.get<std::string>()).second, "{}: model.vocab has \"{}\" twice", path,
-            key.get<std::string>());
-    return true;
-  });
 }
 
 // A name that may be a string or an added token as an object.
@@ -275,7 +270,8 @@ void parse_names(const Object& top, TokenizerSettings& settings) {
 
 TokenizerConfig parse_tokenizer_json(std::string_view contents, const std::string& path,
                                      std::vector<std::string>& notes) {
-  const json file = parse_with_unique_pieces(contents, path);
+  auto [rest, vocab] = split_vocab(contents, path);
+  const json file = parse(rest, path);
   const Object top(file, path, "");
   constexpr std::string_view keys[] = {"version",      "truncation",     "padding",
                                        "added_tokens", "normalizer",     "pre_tokenizer",
@@ -287,7 +283,7 @@ TokenizerConfig parse_tokenizer_json(std::string_view contents, const std::strin
   check(version == "1.0", "{}: version {} is not supported (1.0)", path, version);
 
   TokenizerConfig config;
-  parse_model(top, config);
+  parse_model(top, vocab, config);
   config.normalizer = parse_normalizer(top);
   parse_type(top, "pre_tokenizer", {"BertPreTokenizer"});
   parse_post_processor(top, config, notes);
@@ -339,7 +335,7 @@ TokenizerSettings parse_tokenizer_config(std::string_view contents, const std::s
     for (const auto& [key, value] : decoder.value().items()) {
       int32_t id = -1;
       const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), id);
-      check(error == std::errc() && end == key.data() + key.size() && id >= 0 && id < kMostIds,
+      check(error == std::errc() && end == key.data() + key.size() && id >= 0 && id < kMostTokenIds,
             "{}: {} in added_tokens_decoder is not a token id", path, key);
       const Object entry = decoder.object(key.c_str());
       settings.added_tokens.push_back(parse_added_token(entry, id));

@@ -14,8 +14,9 @@ struct Subtree {
 }  // namespace
 
 Trie::Trie(std::vector<Entry> entries) {
-  std::sort(entries.begin(), entries.end(),
-            [](const Entry& a, const Entry& b) { return a.key < b.key; });
+  const auto by_key = [](const Entry& a, const Entry& b) { return a.key < b.key; };
+  if (!std::is_sorted(entries.begin(), entries.end(), by_key))
+    std::sort(entries.begin(), entries.end(), by_key);
   const auto grow = [&](size_t size) {
     if (size <= nodes_.size()) return;
     nodes_.resize(size + size / 2);

@@ -115,7 +115,7 @@ TEST_CASE("refusals name the file and the place") {
       {"vocab_empty", "vocab.txt: the file is empty; it must have one piece a line"},
       {"json_added_wrong_id", "tokenizer.json: added token [MASK] has id 9, vocabulary has 4"},
       {"json_added_gap", "tokenizer.json: added token <far> has id 60, the vocabulary ends at 44"},
-      {"json_duplicate_id", "tokenizer.json: tokens \"World\" and \"world\" share id 16"},
+      {"json_duplicate_id", "tokenizer.json: tokens \"world\" and \"World\" share id 16"},
       {"json_duplicate_key", "tokenizer.json: model.vocab has \"world\" twice"},
       {"json_no_unk", "tokenizer.json: the vocabulary has no unknown token [UNK]"},
       {"json_roberta_post",
