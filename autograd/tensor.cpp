@@ -25,6 +25,10 @@ void Tensor::fill_(double value) {
 
 void Tensor::copy_(const Tensor& source) {
   check_writable(*this, "copy_");
+  check(!grad_enabled() || !source.requires_grad(),
+        "copy_: the source of shape {} requires a gradient that a copy in place would lose; use "
+        "detach()",
+        source.shape());
   minim::copy(*this, source);
 }
 
