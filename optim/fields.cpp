@@ -9,8 +9,11 @@ namespace {
 
 template <class Number>
 bool parse(std::string_view text, Number& number) {
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  return error == std::errc() && end == text.data() + text.size();
+  Number whole{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), whole);
+  if (error != std::errc() || end != text.data() + text.size()) return false;
+  number = whole;
+  return true;
 }
 
 }  // namespace

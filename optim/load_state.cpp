@@ -119,8 +119,11 @@ void AnyOptimizer::load_state_dict(const NamedTensors& tensors, const Metadata& 
         check(tensor.shape() == field.shape && tensor.dtype() == field.dtype,
               "{}: the state's {} is {} {}, must be {} {}", name(), key, name_of(tensor.dtype()),
               tensor.shape(), name_of(field.dtype), field.shape);
-        check(!std::holds_alternative<int64_t*>(field.value) || tensor.item() >= 0,
-              "{}: the state's {} is {}, must not be negative", name(), key, tensor.item());
+        if (std::holds_alternative<int64_t*>(field.value)) {
+          const int64_t counter = tensor.data<int64_t>()[0];
+          check(counter >= 0, "{}: the state's {} is {}, must not be negative", name(), key,
+                counter);
+        }
         present[i] = true;
         given.erase(found);
       }

@@ -6,8 +6,6 @@
 #include <numbers>
 #include <utility>
 
-#include <fmt/ranges.h>
-
 #include "optim/option_checks.h"
 
 namespace minim::optim {
@@ -209,8 +207,12 @@ Schedule make_schedule(std::string_view name, const ScheduleOptions& options) {
   const auto kind = std::ranges::find(kinds, name, &Kind::name);
   check(name != "reduce_lr_on_plateau",
         "schedule: reduce_lr_on_plateau depends on a metric; use ReduceLrOnPlateau");
-  check(kind != std::end(kinds), "schedule: there is no \"{}\"; there are {}", name,
-        fmt::join(names, ", "));
+  if (kind == std::end(kinds)) {
+    std::string known;
+    for (const std::string_view other : names)
+      known += fmt::format("{}{}", known.empty() ? "" : ", ", other);
+    fail("schedule: there is no \"{}\"; there are {}", name, known);
+  }
   validate(*kind, options);
   return [options, factor = kind->factor](int64_t step) {
     check(step >= 0, "schedule: step is {}, must not be negative", step);

@@ -12,8 +12,8 @@ namespace minim::optim {
 // Learning rate as a pure function of the number of updates made so far: update s, counted from 0,
 // uses schedule(s). Nothing has to be saved to resume one. With warm-up the first rate is 0.
 //
-//   const Schedule schedule = linear_schedule({.lr = 5e-5, .warmup_steps = 100, .total_steps =
-//   900}); optimizer.step(schedule(step++));
+//   const Schedule rate = linear_schedule({.lr = 5e-5, .warmup_steps = 100, .total_steps = 900});
+//   optimizer.step(rate(step++));
 //
 // All are Hugging Face's (transformers.get_scheduler), to the last bit of their double arithmetic.
 using Schedule = std::function<double(int64_t step)>;

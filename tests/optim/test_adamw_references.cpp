@@ -1,0 +1,154 @@
+#include <algorithm>
+#include <fstream>
+#include <set>
+
+#include <doctest/doctest.h>
+#include <nlohmann/json.hpp>
+
+#include "core/safetensors.h"
+#include "optim/adamw.h"
+#include "tests/optim/optim_testing.h"
+
+using namespace minim;
+using namespace minim::optim;
+using namespace minim::test;
+using nlohmann::json;
+
+namespace {
+
+const std::string folder = MINIM_TEST_DATA "/optimizers/";
+
+json read_json(const std::string& name) {
+  return json::parse(std::ifstream(folder + name));
+}
+
+AdamWRule::Options options_from(const json& o) {
+  return {.lr = o["lr"],
+          .beta1 = o["betas"][0],
+          .beta2 = o["betas"][1],
+          .eps = o["eps"],
+          .weight_decay = o["weight_decay"],
+          .amsgrad = o["amsgrad"],
+          .maximize = o["maximize"]};
+}
+
+// Row `index` of a tensor whose first dimension counts steps.
+Tensor row(const Tensor& steps, int64_t index) {
+  Shape shape = steps.shape();
+  shape.erase(0);
+  return steps.view(shape, contiguous_strides(shape), index * shape.numel()).clone();
+}
+
+// Largest |got - expected| / (|expected| + 1e-3); infinity where NaN or infinities differ.
+double worst_error(const Tensor& got, const Tensor& expected) {
+  REQUIRE(got.shape() == expected.shape());
+  double worst = 0;
+  const auto a = got.to_vector<double>(), b = expected.to_vector<double>();
+  for (size_t i = 0; i < a.size(); ++i) {
+    if (!std::isfinite(b[i]))
+      worst = is_near(a[i], b[i], 0) ? worst : INFINITY;
+    else
+      worst = std::max(worst, std::abs(a[i] - b[i]) / (std::abs(b[i]) + 1e-3));
+    if (std::isnan(a[i]) && !std::isnan(b[i])) worst = INFINITY;
+  }
+  return worst;
+}
+
+}  // namespace
+
+// Ten steps under every option, against torch.optim.AdamW: parameters after each step, and the
+// state after steps 1, 2 and 10. Bounds as the README of the data derives them.
+TEST_CASE("adamw: every reference trajectory of torch.optim.AdamW") {
+  const json table = read_json("adamw.json");
+  const Checkpoint data = read_safetensors(folder + "adamw.safetensors");
+  for (const auto& [variant, dtype, bound] :
+       {std::tuple("f64", DType::f64, 1e-12), std::tuple("f32", DType::f32, 2e-5)}) {
+    double worst = 0;
+    for (const json& test : table["cases"]) {
+      const std::string name = test["name"];
+      CAPTURE(name);
+      CAPTURE(variant);
+      NamedTensors parameters;
+      for (const std::string parameter : test["params"]) {
+        Tensor p = convert(data.tensor(name + "/" + parameter + "/p0"), dtype).clone();
+        p.set_requires_grad();
+        parameters.push_back({parameter, p});
+      }
+      std::vector<ParameterGroup> groups;
+      if (test.contains("groups")) {
+        for (const json& group : test["groups"]) {
+          ParameterGroup own{.parameters = {}, .weight_decay = group["overrides"]["weight_decay"]};
+          const std::set<std::string> names = group["params"];
+          for (const NamedTensor& p : parameters)
+            if (names.contains(p.name)) own.parameters.push_back(p);
+          groups.push_back(own);
+        }
+      } else {
+        groups.push_back({.parameters = parameters});
+      }
+      AdamW optimizer(groups, options_from(test["options"]));
+
+      for (int64_t step = 1; step <= test["steps"]; ++step) {
+        CAPTURE(step);
+        for (auto& [parameter, p] : parameters) {
+          const auto& without = test.value("steps_without_grad", json::object());
+          const std::set<int64_t> skipped = without.value(parameter, std::set<int64_t>{});
+          const Tensor gradients = data.tensor(name + "/" + parameter + "/grad");
+          p.set_grad(skipped.contains(step) ? Tensor() : convert(row(gradients, step - 1), dtype));
+        }
+        test.contains("lr_per_step") ? optimizer.step(test["lr_per_step"][size_t(step - 1)])
+                                     : optimizer.step();
+        for (const auto& [parameter, p, state] : optimizer.items()) {
+          CAPTURE(parameter);
+          const std::string prefix = fmt::format("{}/{}/{}/", name, parameter, variant);
+          const double error = worst_error(p, row(data.tensor(prefix + "p"), step - 1));
+          CHECK(error <= bound);
+          worst = std::max(worst, error);
+          const std::string at_step = fmt::format("{}step{}/", prefix, step);
+          if (!data.contains(at_step + "step")) {
+            if (step == 1 || step == 2 || step == 10) CHECK(state == nullptr);
+            continue;
+          }
+          REQUIRE(state != nullptr);
+          CHECK(state->step == int64_t(data.tensor(at_step + "step").item()));
+          for (const auto& [key, value] : {std::pair("exp_avg", state->exp_avg),
+                                           {"exp_avg_sq", state->exp_avg_sq},
+                                           {"max_exp_avg_sq", state->max_exp_avg_sq}}) {
+            CAPTURE(key);
+            CHECK(data.contains(at_step + key) == value.defined());
+            if (value.defined()) CHECK(worst_error(value, data.tensor(at_step + key)) <= bound);
+          }
+        }
+      }
+    }
+    MESSAGE(std::string(variant) << ": worst error of a parameter " << worst << ", allowed " << bound);
+  }
+}
+
+TEST_CASE("adamw: the example that can be followed by hand, with amsgrad and with maximize") {
+  const json golden = read_json("golden_vectors.json");
+  for (const json& expected : golden["rows"]) {
+    const std::string label = expected["label"];
+    if (label != "torch AdamW" && label != "amsgrad" && label != "maximize") continue;
+    CAPTURE(label);
+    std::vector<double> start;
+    for (const auto& line : golden["p0"])
+      for (const double value : line)
+        start.push_back(value);
+    const Tensor p = parameter(start, {2, 3});
+    AdamW optimizer({{"p", p}}, {.lr = 0.01,
+                                 .weight_decay = 0.1,
+                                 .amsgrad = label == "amsgrad",
+                                 .maximize = label == "maximize"});
+    for (size_t step = 0; step < 3; ++step) {
+      std::vector<double> gradient;
+      for (const auto& line : golden["gradients"][step])
+        for (const double value : line)
+          gradient.push_back(value);
+      Tensor(p).set_grad(Tensor::from(gradient, {2, 3}));
+      optimizer.step();
+      for (size_t i = 0; i < 6; ++i)
+        CHECK(is_near(p.values<double>()[i], expected["p_after_each_step"][step][i], 1e-12));
+    }
+  }
+}
