@@ -1,6 +1,5 @@
 #include "models/distilbert.h"
 
-#include <cmath>
 #include <filesystem>
 #include <memory>
 
@@ -19,19 +18,6 @@ nn::TransformerBlockOptions block_options(const DistilBertConfig& config) {
           .dropout = float(config.dropout),
           .attention_dropout = float(config.attention_dropout),
           .activation = config.activation};
-}
-
-// Even columns sin, odd columns cos of position / 10000^(2 * floor(column / 2) / dim).
-void fill_sinusoidal(const Tensor& table) {
-  const int64_t dim = table.size(1);
-  std::vector<double> values;
-  for (int64_t position = 0; position < table.size(0); ++position)
-    for (int64_t column = 0; column < dim; ++column) {
-      const double angle =
-          double(position) / std::pow(10000.0, double(2 * (column / 2)) / double(dim));
-      values.push_back(column % 2 == 0 ? std::sin(angle) : std::cos(angle));
-    }
-  copy(table, Tensor::from(values, table.shape()));
 }
 
 // Builds a model from a folder: `make` gets the config and the options of a Scope that reads it.
@@ -70,12 +56,12 @@ auto load(const std::string& folder, const LoadOptions& options, LoadReport* rep
 DistilBertEmbeddings::DistilBertEmbeddings(const DistilBertConfig& config, nn::Scope at)
     : Module(at),
       word_embeddings(config.vocab_size, config.dim, at / "word_embeddings", config.pad_token_id),
-      position_embeddings(config.max_position_embeddings, config.dim, at / "position_embeddings"),
+      position_embeddings(
+          config.max_position_embeddings, config.dim, at / "position_embeddings", {},
+          config.sinusoidal_pos_embds ? std::optional(nn::Init::sinusoidal()) : std::nullopt),
       layer_norm(config.dim, at / "LayerNorm"),
       dropout(float(config.dropout), at) {
-  if (!config.sinusoidal_pos_embds) return;
-  fill_sinusoidal(position_embeddings.weight);
-  position_embeddings.weight.set_requires_grad(false);
+  if (config.sinusoidal_pos_embds) position_embeddings.weight.set_requires_grad(false);
 }
 
 Tensor DistilBertEmbeddings::forward(const PackedBatch& batch) const {
@@ -89,7 +75,7 @@ Tensor DistilBertEmbeddings::forward(const PackedBatch& batch) const {
 }
 
 DistilBertModel::DistilBertModel(const DistilBertConfig& config, nn::Scope at)
-    : Module(at), embeddings(config, at / "embeddings") {
+    : Module(at), embeddings((config.validate(), config), at / "embeddings") {
   for (int64_t i = 0; i < config.n_layers; ++i)
     layer.emplace_back(block_options(config), at / "transformer" / "layer" / i);
 }
@@ -180,10 +166,11 @@ Tensor DistilBertForSequenceClassification::loss(const Tensor& logits, const Ten
       config.problem_type == "regression" || type != "regression" || !class_ids,
       "loss: the model has one label and the targets are class ids; set problem_type to regression "
       "to fit them as numbers");
-  const Tensor targets = convert(labels, logits.dtype());
-  check(targets.numel() == logits.numel(), "loss: {} targets {} do not fit logits {}", type,
-        targets.shape(), logits.shape());
-  const Tensor shaped = reshape(targets, logits.shape());
+  // Equal counts are not enough: [2, 3] would silently fill [3, 2].
+  check(labels.shape() == logits.shape() ||
+            (config.num_labels() == 1 && labels.shape() == Shape{sequences}),
+        "loss: {} targets {} do not fit logits {}", type, labels.shape(), logits.shape());
+  const Tensor shaped = reshape(convert(labels, logits.dtype()), logits.shape());
   return type == "regression" ? mse_loss(logits, shaped)
                               : binary_cross_entropy_with_logits(logits, shaped);
 }
@@ -200,7 +187,7 @@ void DistilBertForSequenceClassification::save_pretrained(const std::string& fol
   std::filesystem::create_directories(folder, error);
   check(!error, "{}: the folder cannot be made ({})", folder, error.message());
   write_safetensors(folder + "/model.safetensors", state_dict());
-  write_whole_file(folder + "/config.json", config.to_json());
+  write_whole_file(folder + "/config.json", config.to_json(classifier.weight.dtype()));
 }
 
 }  // namespace minim::models

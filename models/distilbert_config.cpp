@@ -84,6 +84,20 @@ std::vector<std::string> read_labels(const json& id2label, const std::string& so
   return labels;
 }
 
+// What config.json calls a dtype.
+const char* hf_name_of(DType dtype) {
+  switch (dtype) {
+    case DType::f64:
+      return "float64";
+    case DType::f16:
+      return "float16";
+    case DType::bf16:
+      return "bfloat16";
+    default:
+      return "float32";
+  }
+}
+
 std::vector<std::string> default_labels(int64_t n) {
   std::vector<std::string> labels;
   for (int64_t i = 0; i < n; ++i)
@@ -108,7 +122,10 @@ void DistilBertConfig::validate(std::string_view source) const {
       {"hidden_dim", hidden_dim}};
   // 2^31 - 1 bounds every product of two sizes by an int64.
   for (const auto& [name, size] : sizes)
-    check(size >= 1 && size <= 0x7fffffff, "{}: {} must be at least 1, is {}", source, name, size);
+    check(size >= 1 && size <= 0x7fffffff, "{}: {} must be 1 to 2^31 - 1, is {}", source, name,
+          size);
+  // Every layer is an object even before its weights are found missing.
+  check(n_layers <= 10000, "{}: n_layers must be at most 10000, is {}", source, n_layers);
   check(dim % n_heads == 0, "{}: n_heads {} must divide dim {}", source, n_heads, dim);
   const std::pair<const char*, double> rates[] = {{"dropout", dropout},
                                                   {"attention_dropout", attention_dropout},
@@ -182,8 +199,6 @@ DistilBertConfig DistilBertConfig::from_json(std::string_view text, const std::s
   // Written anew for what is saved.
   reader.take({"architectures"});
   reader.take({"dtype", "torch_dtype"});
-  reader.take({"bos_token_id"});
-  reader.take({"eos_token_id"});
   config.other = reader.rest().dump();
   config.validate(source);
   return config;
@@ -217,13 +232,31 @@ DistilBertConfig DistilBertConfig::preset(std::string_view name) {
   return config;
 }
 
-std::string DistilBertConfig::to_json() const {
+DistilBertConfig DistilBertConfig::with_overrides(std::string_view changes) const {
+  json object = json::parse(to_json());
+  while (!changes.empty()) {
+    const std::string_view change = changes.substr(0, changes.find(','));
+    changes.remove_prefix(std::min(change.size() + 1, changes.size()));
+    const size_t equals = change.find('=');
+    const std::string key(change.substr(0, equals));
+    check(equals != std::string_view::npos && object.contains(key),
+          "config overrides: \"{}\" is no change to a key of config.json, such as dropout=0.2", change);
+    const std::string_view value = change.substr(equals + 1);
+    // What is not JSON by itself, such as relu, is a string.
+    object[key] = json::accept(value) ? json::parse(value) : json(value);
+  }
+  std::vector<std::string> notes;
+  return from_json(object.dump(), "config overrides", notes);
+}
+
+std::string DistilBertConfig::to_json(DType dtype) const {
   json object = json::parse(other);
   object["model_type"] = "distilbert";
   object["architectures"] = {"DistilBertForSequenceClassification"};
-  object["dtype"] = "float32";
-  object["bos_token_id"] = nullptr;
-  object["eos_token_id"] = nullptr;
+  object["dtype"] = hf_name_of(dtype);
+  // Null in Hugging Face's files, unless the one that was read said otherwise.
+  object.emplace("bos_token_id", nullptr);
+  object.emplace("eos_token_id", nullptr);
   object["vocab_size"] = vocab_size;
   object["max_position_embeddings"] = max_position_embeddings;
   object["sinusoidal_pos_embds"] = sinusoidal_pos_embds;
@@ -241,13 +274,20 @@ std::string DistilBertConfig::to_json() const {
   object["tie_word_embeddings"] = tie_word_embeddings;
   if (!problem_type.empty()) object["problem_type"] = problem_type;
   // Two labels of these names are what readers assume anyway.
-  if (labels != default_labels(2)) {
+  const bool with_labels = labels != default_labels(2);
+  if (with_labels)
     for (size_t id = 0; id < labels.size(); ++id) {
       object["id2label"][std::to_string(id)] = labels[id];
       object["label2id"][labels[id]] = id;
     }
+  // Ids are sorted as numbers: 2 before 10.
+  nlohmann::ordered_json sorted = object;
+  if (with_labels) {
+    sorted["id2label"] = nlohmann::ordered_json::object();
+    for (size_t id = 0; id < labels.size(); ++id)
+      sorted["id2label"][std::to_string(id)] = labels[id];
   }
-  return object.dump(2, ' ', false, json::error_handler_t::replace) + "\n";
+  return sorted.dump(2, ' ', false, json::error_handler_t::replace) + "\n";
 }
 
 }  // namespace minim::models

@@ -5,6 +5,8 @@
 #include <string_view>
 #include <vector>
 
+#include "core/dtype.h"
+
 namespace minim::models {
 
 // Hugging Face's config.json of a DistilBERT model; names and defaults are its. Keys that minim
@@ -47,8 +49,11 @@ struct DistilBertConfig {
   static DistilBertConfig from_pretrained(const std::string& path, std::vector<std::string>& notes);
   // "tiny" (2 layers of width 128), "small" (4 of 256) or "base" (DistilBERT's 6 of 768).
   static DistilBertConfig preset(std::string_view name);
-  // As Hugging Face writes it: sorted keys, two spaces, final newline.
-  std::string to_json() const;
+  // The same with some keys of config.json changed: "dropout=0.2,n_layers=3".
+  DistilBertConfig with_overrides(std::string_view changes) const;
+  // As Hugging Face writes it: sorted keys, two spaces, final newline. `dtype` is that of the
+  // weights beside it.
+  std::string to_json(DType dtype = DType::f32) const;
 };
 
 }  // namespace minim::models

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include <fmt/format.h>
-
 namespace minim::models {
 
 namespace {
@@ -13,7 +11,9 @@ std::string listed(std::vector<std::string> names) {
   constexpr size_t most = 8;
   std::ranges::sort(names);
   const size_t shown = std::min(names.size(), most);
-  std::string text = fmt::format("{}", fmt::join(names.begin(), names.begin() + long(shown), ", "));
+  std::string text;
+  for (size_t i = 0; i < shown; ++i)
+    text += (i == 0 ? "" : ", ") + names[i];
   if (names.size() > shown) text += fmt::format(" and {} more", names.size() - shown);
   return text;
 }
@@ -41,6 +41,15 @@ std::optional<int64_t> layer_of(std::string_view name) {
   for (; i < name.size() && name[i] >= '0' && name[i] <= '9' && layer < 1'000'000; ++i)
     layer = layer * 10 + (name[i] - '0');
   return i > at + 7 ? std::optional(layer) : std::nullopt;
+}
+
+// Has the shape and takes no memory: the numbers in a config.json may be absurd. For weights of a
+// model that finish() will refuse.
+Tensor placeholder(const Shape& shape, DType dtype) {
+  Shape strides = shape;
+  for (int i = 0; i < shape.rank(); ++i)
+    strides[i] = 0;
+  return Tensor::zeros({1}, dtype).view(shape, strides);
 }
 
 }  // namespace
@@ -85,19 +94,22 @@ PretrainedWeights::PretrainedWeights(Checkpoint checkpoint, std::string body, Lo
 }
 
 Tensor PretrainedWeights::take(const std::string& name, const Shape& shape) {
+  const auto renew = [&](bool allowed) {
+    report_.initialised.push_back(name);
+    doomed_ = doomed_ || !allowed;
+    return doomed_ ? placeholder(shape, options_.dtype) : Tensor();
+  };
   const auto stored = stored_names_.find(name);
   if (stored == stored_names_.end()) {
     missing_.push_back(name);
-    report_.initialised.push_back(name);
-    return {};
+    return renew(!is_body(name) || options_.allow_missing_body);
   }
   taken_[name] = true;
   const Tensor value = checkpoint_.tensor(stored->second);
   if (value.shape() != shape) {
     mismatched_.push_back(
         fmt::format("{} is {} in the file, {} in the model", name, value.shape(), shape));
-    report_.initialised.push_back(name);
-    return {};
+    return renew(options_.ignore_mismatched_sizes);
   }
   check(is_floating(value.dtype()), "{}: {} is {}, a weight must be f32, f64, f16 or bf16",
         checkpoint_.source(), name, name_of(value.dtype()));

@@ -14,7 +14,7 @@ namespace minim::models {
 
 // How a checkpoint is loaded. The defaults refuse whatever would leave a random body unnoticed.
 struct LoadOptions {
-  std::optional<int64_t> labels;         // size of the head; else what config.json says
+  std::optional<int64_t> labels = {};    // size of the head; else what config.json says
   uint64_t seed = 42;                    // for weights that the checkpoint does not have
   DType dtype = DType::f32;              // of the parameters, whatever the file's
   bool map_weights = false;              // use the mapped file's memory where dtypes agree
@@ -58,6 +58,7 @@ class PretrainedWeights {
   std::unordered_map<std::string, std::string> stored_names_;  // model's name -> file's name
   std::unordered_map<std::string, bool> taken_;                // model's name -> was it asked for
   std::vector<std::string> missing_, mismatched_;
+  bool doomed_ = false;  // finish() will throw
   LoadReport report_;
 };
 

@@ -3,8 +3,6 @@
 #include <fnmatch.h>
 #include <unordered_map>
 
-#include <fmt/format.h>
-
 namespace minim::nn {
 
 NamedTensors Module::state_dict() const {
@@ -17,7 +15,8 @@ NamedTensors Module::state_dict() const {
 void Module::load_state_dict(const NamedTensors& values) const {
   std::unordered_map<std::string, Tensor> given;
   for (const NamedTensor& value : values)
-    given.emplace(value.name, value.tensor);
+    check(given.emplace(value.name, value.tensor).second, "load_state_dict: {} is given twice",
+          value.name);
 
   std::vector<std::string> missing, misshapen, unexpected;
   std::vector<std::pair<Tensor, Tensor>> copies;
@@ -40,8 +39,11 @@ void Module::load_state_dict(const NamedTensors& values) const {
   std::string report;
   const auto add = [&report](const std::vector<std::string>& names, std::string_view kind) {
     if (names.empty()) return;
-    report += fmt::format("{}{} {} ({})", report.empty() ? "" : ", ", names.size(), kind,
-                          fmt::join(names, "; "));
+    if (!report.empty()) report += ", ";
+    report += fmt::format("{} {} (", names.size(), kind);
+    for (size_t i = 0; i < names.size(); ++i)
+      report += (i == 0 ? "" : "; ") + names[i];
+    report += ")";
   };
   add(missing, "missing");
   add(unexpected, "unexpected");
@@ -67,6 +69,7 @@ int64_t Module::freeze(const std::string& pattern) const {
   int64_t frozen = 0;
   for (NamedTensor& parameter : parameters()) {
     if (fnmatch(pattern.c_str(), parameter.name.c_str(), 0) != 0) continue;
+    parameter.tensor.set_grad(Tensor());
     parameter.tensor.set_requires_grad(false);
     ++frozen;
   }

@@ -1,6 +1,8 @@
 #include "nn/scope.h"
 
+#include <cmath>
 #include <unordered_map>
+#include <vector>
 
 namespace minim::nn {
 
@@ -27,6 +29,18 @@ NamedTensors below(const NamedTensors& all, const std::string& path) {
   return found;
 }
 
+void fill_sinusoidal(const Tensor& table) {
+  const int64_t columns = table.size(1);
+  std::vector<double> values;
+  for (int64_t row = 0; row < table.size(0); ++row)
+    for (int64_t column = 0; column < columns; ++column) {
+      const double angle =
+          double(row) / std::pow(10000.0, double(column / 2 * 2) / double(columns));
+      values.push_back(column % 2 == 0 ? std::sin(angle) : std::cos(angle));
+    }
+  copy(table, Tensor::from(values, table.shape()));
+}
+
 Tensor initialised(const std::string& name, const Shape& shape, Init init,
                    const ModelOptions& options) {
   const memory::Scope scope(memory::Category::weights);
@@ -40,6 +54,9 @@ Tensor initialised(const std::string& name, const Shape& shape, Init init,
       break;
     case Init::Kind::uniform:
       fill_uniform(value, -init.a, init.a, options.seed, name);
+      break;
+    case Init::Kind::sinusoidal:
+      fill_sinusoidal(value);
       break;
   }
   if (init.zeroed_row) {

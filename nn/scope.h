@@ -14,10 +14,10 @@ namespace minim::nn {
 // How a new parameter is filled. The values depend on (seed, full name), not on what was made
 // before.
 struct Init {
-  enum class Kind { constant, normal, uniform };
+  enum class Kind { constant, normal, uniform, sinusoidal };
   Kind kind = Kind::constant;
   double a = 0;
-  std::optional<int64_t> zeroed_row;
+  std::optional<int64_t> zeroed_row = {};
 
   static Init zeros() { return {Kind::constant, 0, {}}; }
   static Init ones() { return {Kind::constant, 1, {}}; }
@@ -25,6 +25,9 @@ struct Init {
   static Init normal(double std) { return {Kind::normal, std, {}}; }
   // U(-bound, bound)
   static Init uniform(double bound) { return {Kind::uniform, bound, {}}; }
+  // Even columns sin, odd columns cos of row / 10000^(2 * floor(column / 2) / columns), the fixed
+  // positions of Vaswani et al., 2017.
+  static Init sinusoidal() { return {Kind::sinusoidal, 0, {}}; }
   // The same with one row of zeros.
   Init zero_row(std::optional<int64_t> row) const {
     Init with = *this;
@@ -41,7 +44,7 @@ struct ModelOptions {
   double initializer_range = 0.02;
   // Asked for each parameter before it is initialised, for example by a checkpoint; answers with an
   // undefined tensor where it has none of that name.
-  std::function<Tensor(const std::string& name, const Shape& shape)> source;
+  std::function<Tensor(const std::string& name, const Shape& shape)> source = {};
 };
 
 // A place in a model's tree of parameters. Its path, "distilbert.transformer.layer.0", is the
