@@ -6,6 +6,7 @@
 
 #include "core/parallel.h"
 #include "optim/adamw.h"
+#include "optim/clip.h"
 
 // Time of one optimizer step over the parameters of distilbert-base-cased with 2 labels, as a ratio
 // to the time in which the same bytes go through memory without arithmetic.
@@ -49,15 +50,14 @@ NamedTensors distilbert() {
 }
 
 template <class Body>
-double median_ms(const Body& body) {
-  std::vector<double> times;
+double time_ms(const Body& body) {
+  const auto start = std::chrono::steady_clock::now();
   body();
-  for (int i = 0; i < repeats; ++i) {
-    const auto start = std::chrono::steady_clock::now();
-    body();
-    const std::chrono::duration<double, std::milli> time = std::chrono::steady_clock::now() - start;
-    times.push_back(time.count());
-  }
+  const std::chrono::duration<double, std::milli> time = std::chrono::steady_clock::now() - start;
+  return time.count();
+}
+
+double median(std::vector<double> times) {
   std::ranges::nth_element(times, times.begin() + repeats / 2);
   return times[repeats / 2];
 }
@@ -75,12 +75,12 @@ int main() {
     }
   }
   optim::AdamW optimizer(parameters);
-  const double step = median_ms([&] { optimizer.step(); });
+  optimizer.step();
   const int64_t state = memory::current(memory::Category::optimizer_state);
   const int64_t predicted = optim::state_size(optimizer).bytes;
 
   // AdamW reads p, g, m and v and writes p, m and v: 28 bytes per weight. So does this loop.
-  const double copy = median_ms([&] {
+  const auto copy_all = [&] {
     for (const auto& [name, p, own] : optimizer.items()) {
       float *a = p.data<float>(), *b = own->exp_avg.data<float>();
       float* c = own->exp_avg_sq.data<float>();
@@ -88,18 +88,27 @@ int main() {
       parallel_chunks(p.numel(), 32768, [=](int64_t begin, int64_t end) {
 #pragma GCC ivdep
         for (int64_t i = begin; i < end; ++i) {
-          const float sum = a[i] + g[i] + b[i] + c[i];
-          a[i] = sum;
-          b[i] = sum;
-          c[i] = sum;
+          const float mean = 0.25f * (a[i] + g[i] + b[i] + c[i]);
+          a[i] = mean;
+          b[i] = mean;
+          c[i] = mean;
         }
       });
     }
-  });
+  };
+  // In turns, so that whatever else the machine does slows both.
+  std::vector<double> steps, copies, norms;
+  for (int i = 0; i < repeats; ++i) {
+    steps.push_back(time_ms([&] { optimizer.step(); }));
+    copies.push_back(time_ms(copy_all));
+    norms.push_back(time_ms([&] { optim::gradient_norm(parameters); }));
+  }
+  const double step = median(steps), copy = median(copies), norm = median(norms);
   fmt::print("{} parameters in {} tensors, {} threads, medians of {}\n", elements,
              parameters.size(), thread_count(), repeats);
   fmt::print("adamw: {:.1f} ms a step, {:.1f} GB/s, state {} bytes (predicted {})\n", step,
              28e-6 * double(elements) / step, state, predicted);
   fmt::print("memory alone: {:.1f} ms; ratio {:.2f}\n", copy, step / copy);
+  fmt::print("gradient norm: {:.1f} ms, {:.1f} GB/s\n", norm, 4e-6 * double(elements) / norm);
   return state == predicted ? 0 : 1;
 }

@@ -4,26 +4,28 @@
 
 #include "core/launch.h"
 #include "core/math.h"
+#include "optim/adam_update.h"
 #include "optim/option_checks.h"
 
 namespace minim::optim {
 
 // One element of one step; reads p, g, m and v once and writes p, m and v once.
-template <class T, bool amsgrad>
-struct AdamWStep {
+template <class T, bool amsgrad, bool decoupled>
+struct AdamStep {
   using R = Compute<T>;
   T* p;
   const T* g;
   R *m, *v, *vmax;
   R gradient_scale;              // negative to maximise
-  R decay;                       // 1 - lr * weight_decay
+  R decay;                       // 1 - lr * weight_decay, or weight_decay if it is not decoupled
   bool from_gradient;            // b1 < 1/2: lerp from its nearer end, as torch does
   R weight1;                     // 1 - b1, or -b1 from the gradient's end
   R beta2, weight2;              // b2, 1 - b2
   R step_size, inverse_c2, eps;  // lr / (1 - b1^t), 1 / sqrt(1 - b2^t)
 
   HD void operator()(int64_t i) const {
-    const R grad = R(g[i]) * gradient_scale;
+    R grad = R(g[i]) * gradient_scale;
+    if constexpr (!decoupled) grad += decay * R(p[i]);
     const R mean = (from_gradient ? grad : m[i]) + weight1 * (grad - m[i]);
     const R square = beta2 * v[i] + weight2 * grad * grad;
     m[i] = mean;
@@ -35,7 +37,8 @@ struct AdamWStep {
       vmax[i] = largest;
     }
     const R denom = math::sqrt(largest) * inverse_c2 + eps;
-    p[i] = T(R(p[i]) * decay - step_size * mean / denom);
+    const R weight = decoupled ? R(p[i]) * decay : R(p[i]);
+    p[i] = T(weight - step_size * mean / denom);
   }
 };
 
@@ -66,23 +69,34 @@ void AdamWRule::validate(const Options& options) {
   check_not_negative(name, "weight_decay", options.weight_decay);
 }
 
-void AdamWRule::update(const Update& u, State& state, const Options& o) {
+void AdamWRule::update(const Update& u, State& state, const Options& options) {
+  adam_update(u, state, options, true);
+}
+
+void adam_update(const Update& u, AdamWRule::State& state, const AdamWRule::Options& o,
+                 bool decoupled_decay) {
   const double t = double(++state.step);
   const double c1 = 1.0 - std::pow(o.beta1, t), c2 = 1.0 - std::pow(o.beta2, t);
   const bool from_gradient = o.beta1 < 0.5;
-  dispatch_float(u.parameter.dtype(), name, [&]<class T>() {
+  dispatch_float(u.parameter.dtype(), "adam", [&]<class T>() {
     using R = Compute<T>;
-    const auto launch = [&]<bool amsgrad>() {
+    const auto launch = [&]<bool amsgrad, bool decoupled>() {
       launch_elements(
           u.parameter.device(), u.parameter.numel(),
-          AdamWStep<T, amsgrad>{
+          AdamStep<T, amsgrad, decoupled>{
               u.parameter.data<T>(), u.gradient.data<T>(), state.exp_avg.data<R>(),
               state.exp_avg_sq.data<R>(), amsgrad ? state.max_exp_avg_sq.data<R>() : nullptr,
-              R(o.maximize ? -u.gradient_scale : u.gradient_scale), R(1.0 - o.lr * o.weight_decay),
-              from_gradient, R(from_gradient ? -o.beta1 : 1.0 - o.beta1), R(o.beta2),
-              R(1.0 - o.beta2), R(o.lr / c1), R(1.0 / std::sqrt(c2)), R(o.eps)});
+              R(o.maximize ? -u.gradient_scale : u.gradient_scale),
+              R(decoupled ? 1.0 - o.lr * o.weight_decay : o.weight_decay), from_gradient,
+              R(from_gradient ? -o.beta1 : 1.0 - o.beta1), R(o.beta2), R(1.0 - o.beta2),
+              R(o.lr / c1), R(1.0 / std::sqrt(c2)), R(o.eps)});
     };
-    o.amsgrad ? launch.template operator()<true>() : launch.template operator()<false>();
+    if (decoupled_decay)
+      o.amsgrad ? launch.template operator()<true, true>()
+                : launch.template operator()<false, true>();
+    else
+      o.amsgrad ? launch.template operator()<true, false>()
+                : launch.template operator()<false, false>();
   });
 }
 

@@ -121,7 +121,8 @@ TEST_CASE("adamw: every reference trajectory of torch.optim.AdamW") {
         }
       }
     }
-    MESSAGE(std::string(variant) << ": worst error of a parameter " << worst << ", allowed " << bound);
+    MESSAGE(std::string(variant) << ": worst error of a parameter " << worst << ", allowed "
+                                 << bound);
   }
 }
 
