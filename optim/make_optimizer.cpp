@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
-#include <fmt/format.h>
-
+#include "optim/adam.h"
 #include "optim/adamw.h"
+#include "optim/sgd.h"
 
 namespace minim::optim {
 
@@ -76,6 +76,8 @@ struct Entry {
 const std::vector<Entry>& entries() {
   static const std::vector<Entry> all = {
       {"adamw", {"adamw_torch", "adamw_torch_fused"}, make<AdamWRule>},
+      {"adam", {}, make<AdamRule>},
+      {"sgd", {}, make<SgdRule>},
   };
   return all;
 }
@@ -95,7 +97,10 @@ std::unique_ptr<AnyOptimizer> make_optimizer(std::string_view name,
   for (const Entry& entry : entries())
     if (entry.name == name || std::ranges::count(entry.aliases, name) > 0)
       return entry.make(std::move(groups), arguments);
-  fail("optim: \"{}\" is unknown; there are {}", name, fmt::join(optimizer_names(), ", "));
+  std::string known;
+  for (const std::string_view other : optimizer_names())
+    known += fmt::format("{}{}", known.empty() ? "" : ", ", other);
+  fail("optim: \"{}\" is unknown; there are {}", name, known);
 }
 
 }  // namespace minim::optim
