@@ -230,13 +230,13 @@ std::string Tokenizer::decode(std::span<const int32_t> ids, const DecodeOptions&
   for (const int32_t id : ids) {
     if (id < 0 || id >= vocab_size() || token_string(id).empty()) continue;
     if (options.skip_special_tokens && is_special_[size_t(id)]) continue;
-    std::string token = token_string(id);
-    if (!first) {
-      if (token.starts_with(prefix))
-        token.erase(0, prefix.size());
-      else
-        token.insert(0, " ");
-    }
+    std::string token;
+    if (first)
+      token = token_string(id);
+    else if (token_string(id).starts_with(prefix))
+      token = token_string(id).substr(prefix.size());
+    else
+      token.append(1, ' ').append(token_string(id));
     first = false;
     text += clean ? clean_up(std::move(token)) : token;
   }
