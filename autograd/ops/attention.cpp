@@ -38,11 +38,19 @@ void check_rows(const Tensor& q, const Tensor& k, const AttentionRows& rows) {
   check(offsets[0] == 0 && offsets.back() == q.size(0),
         "attention: query_offsets run from {} to {}, the queries have {} rows", offsets[0],
         offsets.back(), q.size(0));
-  for (size_t s = 0; s < size_t(sequences); ++s)
+  int32_t used = 0;  // key rows of the sequences before
+  for (size_t s = 0; s < size_t(sequences); ++s) {
     check(
         offsets[s] <= offsets[s + 1] && 0 <= begin[s] && begin[s] <= end[s] && end[s] <= k.size(0),
         "attention: sequence {} has queries {}..{} and keys {}..{} of {} rows", s, offsets[s],
         offsets[s + 1], begin[s], end[s], k.size(0));
+    if (begin[s] == end[s]) continue;
+    // Sequences are worked on at the same time, and each writes its keys' gradients.
+    check(begin[s] >= used,
+          "attention: sequence {} has keys {}..{}, but rows before {} are keys of another", s,
+          begin[s], end[s], used);
+    used = end[s];
+  }
 }
 
 }  // namespace

@@ -47,6 +47,8 @@ Tensor embedding(const Tensor& any_weight, const Tensor& any_ids,
   check(any_weight.rank() == 2, "embedding: weight {} must be [rows, dim]", any_weight.shape());
   const Tensor weight = any_weight.contiguous(), ids = any_ids.contiguous();
   const int64_t rows = weight.size(0), dim = weight.size(1), tokens = ids.numel();
+  check(!padding_idx || (*padding_idx >= 0 && *padding_idx < rows),
+        "embedding: padding_idx {} is outside a table of {} rows", padding_idx.value_or(0), rows);
   Shape shape = ids.shape();
   shape.push_back(dim);
   const Tensor y = Tensor::empty(shape, weight.dtype());

@@ -9,7 +9,7 @@ namespace {
 // y = x wᵀ + b in f32 or f64.   x: [rows, in], w: [out, in], y: [rows, out]
 Tensor linear_forward(const Tensor& x, const Tensor& w, const Tensor& b, const Shape& shape) {
   const Tensor y = Tensor::empty(shape, x.dtype());
-  const int64_t in = w.size(1), out = w.size(0), rows = x.numel() / std::max<int64_t>(in, 1);
+  const int64_t in = w.size(1), out = w.size(0), rows = out > 0 ? y.numel() / out : 0;
   // The bias lies in y before the product is added, which saves a pass over y.
   if (b.defined()) copy(y.view({rows, out}, {out, 1}), b.view({rows, out}, {0, b.strides()[0]}));
   dispatch_float(x.dtype(), "linear", [&]<class T>() {
