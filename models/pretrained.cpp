@@ -82,9 +82,9 @@ PretrainedWeights::PretrainedWeights(Checkpoint checkpoint, std::string body, Lo
     const bool is_bare_body = name.starts_with("embeddings.") || name.starts_with("transformer.") ||
                               name.starts_with("encoder.");
     if (!has_prefix && is_bare_body) name = fmt::format("{}.{}", body_, name);
-    check(stored_names_.emplace(name, tensor.name).second,
-          "{}: {} and {} are both {} under its present name", checkpoint_.source(), tensor.name,
-          stored_names_[name], name);
+    const auto [before, is_new] = stored_names_.emplace(name, tensor.name);
+    check(is_new, "{}: {} and {} are both {} under its present name", checkpoint_.source(),
+          before->second, tensor.name, name);
     taken_[name] = false;
   }
   for (const std::string& warning : checkpoint_.warnings())

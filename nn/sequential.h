@@ -8,7 +8,8 @@
 namespace minim::nn {
 
 // Layers applied one after the other; anything with a forward(Tensor) is a layer:
-//   Sequential mlp(Linear(4, 8, at / 0), Activation("gelu"), Linear(8, 2, at / 2));
+//   Sequential mlp{Linear(4, 8, at / 0), Activation("gelu"), Linear(8, 2, at / 2)};
+// Braces, as C++ makes the arguments of parentheses, and with them the parameters, in any order.
 template <class... Layers>
 class Sequential {
  public:
