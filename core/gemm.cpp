@@ -4,6 +4,7 @@
 
 // g++ 12 warns of its own AVX-512 intrinsics once Eigen's kernels are inlined.
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#pragma GCC diagnostic ignored "-Wuninitialized"
 
 // Eigen would cut the work by the number of threads, and its rounding with it.
 #define EIGEN_DONT_PARALLELIZE

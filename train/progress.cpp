@@ -24,7 +24,7 @@ std::string clock_text(double seconds) {
 
 std::string mebibytes(int64_t bytes) {
   const double value = double(bytes) / 0x1p20;
-  return fmt::format(value < 100 ? "{:.1f} MiB" : "{:.0f} MiB", value);
+  return fmt::format("{:.{}f} MiB", value, value < 100 ? 1 : 0);
 }
 
 // Columns of the terminal, so that a line never wraps.

@@ -53,6 +53,17 @@ std::vector<std::string> expand_config(std::vector<std::string> arguments) {
   return arguments;
 }
 
+static text::FileFormat parse_format(const std::string& name) {
+  using text::FileFormat;
+  if (name.empty()) return FileFormat::by_extension;
+  if (name == "csv") return FileFormat::csv;
+  if (name == "tsv") return FileFormat::tsv;
+  if (name == "json") return FileFormat::json;
+  check(name == "text", "--file-format: \"{}\" is unknown; there are csv, tsv, json and text",
+        name);
+  return FileFormat::text;
+}
+
 void DataOptions::add_to(CLI::App& verb) {
   verb.add_option(option("--text-column-names"), text_columns,
                   "Column with the text, or two for sentence pairs (found where unambiguous)")
@@ -64,6 +75,8 @@ void DataOptions::add_to(CLI::App& verb) {
   verb.add_option(option("--column-names"), column_names,
                   "Names of the columns of a file without a header line, such as label,text")
       ->delimiter(',');
+  verb.add_option(option("--file-format"), file_format,
+                  "csv, tsv, json or text, if the file's name does not say so");
   verb.add_flag(option("--replace-invalid-utf8"), replace_invalid_utf8,
                 "Replace bytes that are not UTF-8 instead of refusing the file");
 }
@@ -72,6 +85,7 @@ text::Dataset DataOptions::read(const std::string& path, text::Role role,
                                 train::ProblemType type) const {
   text::Dataset data = text::read_dataset(
       path, {.role = role,
+             .format = parse_format(file_format),
              .text_columns = text_columns,
              .label_column = label_column,
              .column_names = column_names,

@@ -25,6 +25,7 @@ struct DataOptions {
   std::vector<std::string> text_columns;
   std::string label_column;
   std::vector<std::string> column_names;
+  std::string file_format;
   bool replace_invalid_utf8 = false;
 
   void add_to(CLI::App& verb);
