@@ -99,15 +99,15 @@ std::vector<int32_t> ids_of(const Tensor& input_ids) {
   return ids;
 }
 
-// The mask as bits; where there is none, of all tokens that are not padding.
-std::vector<bool> mask_of(const PaddedInput& padded, const std::vector<int32_t>& ids,
+// 1 for each token that counts; where there is no mask, for all that are not padding.
+std::vector<uint8_t> mask_of(const PaddedInput& padded, const std::vector<int32_t>& ids,
                           int32_t pad_token_id, std::vector<std::string>& notices) {
-  std::vector<bool> mask(ids.size(), true);
+  std::vector<uint8_t> mask(ids.size(), 1);
   if (!padded.attention_mask.defined()) {
     int64_t pads = 0;
     for (size_t i = 0; i < ids.size(); ++i) {
       mask[i] = ids[i] != pad_token_id;
-      pads += !mask[i];
+      pads += mask[i] == 0;
     }
     if (pads > 0) {
       notices.push_back(fmt::format(
@@ -171,7 +171,7 @@ PackedBatch pack_padded(const PaddedInput& padded, int32_t pad_token_id,
   check_shape(padded.attention_mask, "attention_mask");
   check_shape(padded.token_type_ids, "token_type_ids");
   const std::vector<int32_t> ids = ids_of(padded.input_ids);
-  const std::vector<bool> mask = mask_of(padded, ids, pad_token_id, notices);
+  const std::vector<uint8_t> mask = mask_of(padded, ids, pad_token_id, notices);
   const bool with_types = padded.token_type_ids.defined();
   const auto types =
       with_types ? padded.token_type_ids.to_vector<int32_t>() : std::vector<int32_t>(ids.size());
@@ -180,11 +180,12 @@ PackedBatch pack_padded(const PaddedInput& padded, int32_t pad_token_id,
     const size_t begin = size_t(row * shape[1]);
     bool any = false;
     for (size_t i = 0; i < size_t(shape[1]); ++i) {
-      any |= mask[begin + i];
-      if (i == 0 || mask[begin + i]) packer.add(ids[begin + i], int32_t(i), types[begin + i]);
+      const bool counts = mask[begin + i] != 0;
+      any = any || counts;
+      if (i == 0 || counts) packer.add(ids[begin + i], int32_t(i), types[begin + i]);
     }
     check(any, "attention_mask: row {} has no 1, must have at least one token to attend to", row);
-    packer.end_sequence(mask[begin] ? 0 : 1);
+    packer.end_sequence(mask[begin] != 0 ? 0 : 1);
   }
   return packer.finish(with_types, padded.labels);
 }
