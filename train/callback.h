@@ -16,7 +16,7 @@ struct TrainerState {
   double num_train_epochs = 0;
   double loss = 0;  // of the last update, averaged over its rows
   double learning_rate = 0;
-  double grad_norm = 0;          // before clipping; 0 where gradients are not clipped
+  double grad_norm = 0;          // before clipping
   double tokens_per_second = 0;  // since training began, evaluation left out
   double seconds = 0;            // the same span
   int64_t tokens = 0;            // seen so far

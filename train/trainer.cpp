@@ -142,17 +142,15 @@ void Trainer::update(std::span<const Rows> micro_batches) {
     const double share = double(counted(train_set_, rows)) / double(std::max<int64_t>(total, 1));
     loss += share * backward(rows, share);
   }
-  double scale = 1;
-  if (arguments_.max_grad_norm > 0) {
-    const NamedTensors parameters = model_.parameters();
-    state_.grad_norm = optim::gradient_norm(parameters);
-    if (!std::isfinite(state_.grad_norm)) {
-      const auto culprit = optim::find_non_finite(parameters);
-      fail("step {}: {}; a lower learning rate or warm-up often helps", step,
-           culprit ? culprit->to_string() : "the norm of all gradients overflows");
-    }
-    scale = optim::clip_coefficient(state_.grad_norm, arguments_.max_grad_norm);
+  const NamedTensors parameters = model_.parameters();
+  state_.grad_norm = optim::gradient_norm(parameters);
+  if (!std::isfinite(state_.grad_norm)) {
+    const auto culprit = optim::find_non_finite(parameters);
+    stop_at(loss, culprit ? culprit->to_string() : "the norm of all gradients overflows");
   }
+  const double scale = arguments_.max_grad_norm > 0
+                           ? optim::clip_coefficient(state_.grad_norm, arguments_.max_grad_norm)
+                           : 1.0;
   state_.learning_rate = learning_rate_at_(state_.global_step);
   optimizer_.step(state_.learning_rate, scale);
   optimizer_.zero_grad();
@@ -171,10 +169,10 @@ double Trainer::backward(const Rows& rows, double share) {
   const Generator generator = model_.generator();
   const Tensor loss = model_.loss(model_.forward(batch), batch.labels);
   const double value = loss.item();
-  check(std::isfinite(value),
-        "step {}: the loss is {}; first not finite: {}; a lower learning rate "
-        "or warm-up often helps",
-        state_.global_step + 1, value, first_not_finite(batch, generator));
+  if (!std::isfinite(value)) {
+    state_.grad_norm = value;
+    stop_at(value, first_not_finite(batch, generator));
+  }
   (share == 1.0 ? loss : loss * share).backward();
   state_.tokens += batch.tokens();
   return value;
@@ -193,6 +191,21 @@ std::string Trainer::first_not_finite(const PackedBatch& batch, const Generator&
     return error.what();
   }
   return "the loss alone";
+}
+
+// Ends the run before its weights are spoilt; the log keeps what happened.
+void Trainer::stop_at(double loss, const std::string& reason) {
+  const int64_t step = ++state_.global_step;  // counted for the log alone
+  state_.loss = loss;
+  state_.learning_rate = learning_rate_at_(step - 1);
+  loss_since_log_ = loss * double(step - logged_step_);
+  log();
+  --state_.global_step;
+  fail(
+      "step {}: the loss is {:.6g}; first not finite: {}; a lower learning rate or a longer "
+      "warm-up "
+      "often helps",
+      step, loss, reason);
 }
 
 void Trainer::log() {

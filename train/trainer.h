@@ -42,6 +42,7 @@ class Trainer {
   int64_t updates_per_epoch() const;
   void update(std::span<const Rows> micro_batches);
   double backward(const Rows& rows, double share);
+  [[noreturn]] void stop_at(double loss, const std::string& reason);
   void log();
   void evaluate_and_tell();
   std::string first_not_finite(const PackedBatch& batch, const Generator& generator) const;
