@@ -46,9 +46,8 @@ std::string progress_line(const TrainerState& state) {
                                                   double(state.max_steps - state.global_step)
                                             : 0;
   return fmt::format(
-      "epoch {:.2f}/{:g}  step {}/{}  loss {:.4f}  lr {:.1e}  grad {:.2f}  {:.1f}k tok/s  state {} "
-      " "
-      "peak {}  {} left",
+      "epoch {:.2f}/{:g}  step {}/{}  loss {:.4f}  lr {:.1e}  grad {:.2f}  {:.1f}k tok/s  "
+      "state {}  peak {}  {} left",
       state.epoch, state.num_train_epochs, state.global_step, state.max_steps, state.loss,
       state.learning_rate, state.grad_norm, state.tokens_per_second / 1000,
       mebibytes(state.optimizer_state_bytes), mebibytes(memory::peak()), clock_text(left));
@@ -56,6 +55,18 @@ std::string progress_line(const TrainerState& state) {
 
 ProgressCallback::ProgressCallback(std::FILE* progress, std::FILE* results, bool redraw)
     : progress_(progress), results_(results), redraw_(redraw) {}
+
+ProgressCallback::~ProgressCallback() {
+  erase();
+}
+
+// So that what follows, such as the message of a failure, has a line of its own.
+void ProgressCallback::erase() {
+  if (!shown_) return;
+  fmt::print(progress_, "\r\x1b[K");
+  std::fflush(progress_);
+  shown_ = false;
+}
 
 void ProgressCallback::on_train_begin(const TrainerState& state) {
   drawn_at_ = state.seconds;
@@ -67,6 +78,7 @@ void ProgressCallback::draw(const TrainerState& state) {
   if (redraw_) {
     line.resize(std::min(line.size(), terminal_width(progress_) - 1));
     fmt::print(progress_, "\r\x1b[K{}", line);
+    shown_ = true;
   } else {
     fmt::print(progress_, "{}\n", line);
   }
@@ -82,13 +94,14 @@ void ProgressCallback::on_evaluate(const TrainerState& state, const Metrics& met
   if (redraw_) {
     fmt::print(progress_, "\n");
     std::fflush(progress_);
+    shown_ = false;
   }
   fmt::print(results_, "{}\n", format_metrics(metrics));
   std::fflush(results_);
 }
 
 void ProgressCallback::on_train_end(const TrainerState&) {
-  if (redraw_) fmt::print(progress_, "\r\x1b[K");
+  erase();
 }
 
 }  // namespace minim::train

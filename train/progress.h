@@ -13,6 +13,10 @@ class ProgressCallback : public TrainerCallback {
  public:
   // Progress goes to `progress`, evaluations to `results`. `redraw` says whether lines are redrawn.
   ProgressCallback(std::FILE* progress, std::FILE* results, bool redraw);
+  // Erases a line that is still shown.
+  ~ProgressCallback() override;
+  ProgressCallback(const ProgressCallback&) = delete;
+  ProgressCallback& operator=(const ProgressCallback&) = delete;
 
   void on_train_begin(const TrainerState& state) override;
   void on_step_end(const TrainerState& state) override;
@@ -21,10 +25,12 @@ class ProgressCallback : public TrainerCallback {
 
  private:
   void draw(const TrainerState& state);
+  void erase();
 
   std::FILE* progress_;
   std::FILE* results_;
   bool redraw_;
+  bool shown_ = false;   // a line that can be redrawn is on the terminal
   double drawn_at_ = 0;  // seconds of training
 };
 

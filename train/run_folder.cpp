@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <unistd.h>
 
+#include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include "core/file.h"
@@ -16,6 +17,7 @@ namespace minim::train {
 namespace {
 
 using nlohmann::json;
+namespace fs = std::filesystem;
 
 // Whole numbers lose their fraction, NaN and infinities become null: JSON has neither.
 json number(double value) {
@@ -101,10 +103,55 @@ json ledger_json(const MemoryLedger& ledger) {
           {"measured_peak_bytes", memory::peak()}};
 }
 
+// A folder inside another, in which all files are made before any of them replaces an old one. If
+// something fails on the way the outer folder is as it was.
+class StagedFiles {
+ public:
+  explicit StagedFiles(const std::string& folder)
+      : folder_(folder), staging_(fmt::format("{}/.minim-{}.tmp", folder, ::getpid())) {
+    std::error_code error;
+    fs::create_directories(staging_, error);
+    check(!error, "{}: the folder cannot be made ({})", staging_, error.message());
+  }
+  ~StagedFiles() {
+    std::error_code ignored;
+    fs::remove_all(staging_, ignored);
+  }
+  StagedFiles(const StagedFiles&) = delete;
+  StagedFiles& operator=(const StagedFiles&) = delete;
+
+  const std::string& folder() const { return staging_; }
+
+  // Moves the files to their places. config.json, without which a folder is no model, goes first
+  // and comes last: a run that is killed meanwhile never leaves a mixture that loads.
+  void commit() const {
+    std::error_code error;
+    for (const char* old : {"/config.json", "/eval_results.json"}) {
+      fs::remove(folder_ + old, error);
+      check(!error, "{}{}: cannot be replaced ({})", folder_, old, error.message());
+    }
+    for (const auto& file : fs::directory_iterator(staging_))
+      if (file.path().filename() != "config.json") move(file.path().filename());
+    move("config.json");
+  }
+
+ private:
+  void move(const fs::path& name) const {
+    std::error_code error;
+    fs::rename(fs::path(staging_) / name, fs::path(folder_) / name, error);
+    check(!error, "{}/{}: cannot be written ({})", folder_, name.string(), error.message());
+  }
+
+  std::string folder_, staging_;
+};
+
 }  // namespace
 
-JsonLogCallback::JsonLogCallback(const std::string& folder)
-    : path_(folder + "/log.jsonl"), file_(std::fopen(path_.c_str(), "w")) {
+JsonLogCallback::JsonLogCallback(const std::string& folder) : path_(folder + "/log.jsonl") {
+  std::error_code error;
+  fs::create_directories(folder, error);
+  check(!error, "{}: the folder cannot be made ({})", folder, error.message());
+  file_ = std::fopen(path_.c_str(), "w");
   check(file_ != nullptr, "{}: cannot be written ({})", path_, std::strerror(errno));
 }
 
@@ -136,38 +183,50 @@ MemoryLedger::MemoryLedger(const nn::Module& model, const optim::StateSize& opti
 }
 
 void check_writable_folder(const std::string& folder) {
+  std::vector<fs::path> made;  // the innermost first
+  for (fs::path path = folder; !path.empty() && !fs::exists(path); path = path.parent_path())
+    made.push_back(path);
   std::error_code error;
-  std::filesystem::create_directories(folder, error);
-  check(!error, "{}: the folder cannot be made ({}); choose another --output-dir", folder,
-        error.message());
-  // Permission bits say nothing to root and on some file systems; a file does.
-  const std::string probe = folder + "/log.jsonl";
-  std::FILE* file = std::fopen(probe.c_str(), "a");
-  check(file != nullptr, "{}: the folder cannot be written to ({}); choose another --output-dir",
-        folder, std::strerror(errno));
-  std::fclose(file);
+  fs::create_directories(folder, error);
+  check(!error, "{}: the folder cannot be made ({}); choose another one", folder, error.message());
+  // Permission bits say nothing to root and on some file systems, nor of a full disk; a file does.
+  const std::string probe = fmt::format("{}/.minim-{}.tmp", folder, ::getpid());
+  const std::string contents(4096, ' ');
+  std::FILE* file = std::fopen(probe.c_str(), "w");
+  bool ok = file != nullptr && std::fputs(contents.c_str(), file) >= 0;
+  ok = ok && std::fflush(file) == 0;
+  const int reason = errno;
+  if (file != nullptr) std::fclose(file);
+  ::unlink(probe.c_str());
+  for (const fs::path& path : made)
+    fs::remove(path, error);
+  check(ok, "{}: the folder cannot be written to ({}); choose another one", folder,
+        std::strerror(reason));
 }
 
 void save_run(const std::string& folder, const models::DistilBertForSequenceClassification& model,
               const text::Tokenizer& tokenizer, const TrainingArguments& arguments,
               const std::string& optimizer, const TrainerState& state, const Metrics& train_results,
               const Metrics& eval_results, const MemoryLedger& ledger) {
-  model.save_pretrained(folder);
-  text::save_tokenizer(tokenizer, folder);
+  StagedFiles staged(folder);
+  const std::string& place = staged.folder();
+  model.save_pretrained(place);
+  text::save_tokenizer(tokenizer, place);
   json all = object_of(train_results);
-  write_json(folder + "/train_results.json", all);
+  write_json(place + "/train_results.json", all);
   if (!eval_results.empty()) {
     const json evaluated = object_of(eval_results);
-    write_json(folder + "/eval_results.json", evaluated);
+    write_json(place + "/eval_results.json", evaluated);
     all.update(evaluated);
   }
   all["memory"] = ledger_json(ledger);
-  write_json(folder + "/all_results.json", all);
-  write_json(folder + "/training_args.json", arguments_json(arguments, optimizer));
+  write_json(place + "/all_results.json", all);
+  write_json(place + "/training_args.json", arguments_json(arguments, optimizer));
   json trainer_state = state_json(state, arguments);
   for (const auto& [name, value] : train_results)
     if (name == "total_flos") trainer_state["total_flos"] = number(value);
-  write_json(folder + "/trainer_state.json", trainer_state);
+  write_json(place + "/trainer_state.json", trainer_state);
+  staged.commit();
 }
 
 }  // namespace minim::train

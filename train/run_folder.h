@@ -15,9 +15,11 @@ namespace minim::train {
 // not finite become null.
 class JsonLogCallback : public TrainerCallback {
  public:
-  // Starts an empty file; throws if it cannot be written.
+  // Starts an empty file, in a new folder if need be; throws if it cannot be written.
   explicit JsonLogCallback(const std::string& folder);
   ~JsonLogCallback() override;
+  JsonLogCallback(const JsonLogCallback&) = delete;
+  JsonLogCallback& operator=(const JsonLogCallback&) = delete;
 
   void on_log(const TrainerState& state, const Metrics& logs) override;
   void on_evaluate(const TrainerState& state, const Metrics& metrics) override;
@@ -36,12 +38,13 @@ struct MemoryLedger {
   MemoryLedger(const nn::Module& model, const optim::StateSize& optimizer_state);
 };
 
-// Throws, with what to do, unless the folder can be made and written to.
+// Throws, with what to do, unless the folder can be made and written to. Leaves nothing behind.
 void check_writable_folder(const std::string& folder);
 
 // Writes a finished run: the model and tokenizer as Hugging Face folders have them,
 // trainer_state.json, training_args.json, train_results.json, eval_results.json (where there was an
-// evaluation) and all_results.json, which also holds the ledger.
+// evaluation) and all_results.json, which also holds the ledger. What the folder held is replaced
+// only when all of it is on the disk.
 void save_run(const std::string& folder, const models::DistilBertForSequenceClassification& model,
               const text::Tokenizer& tokenizer, const TrainingArguments& arguments,
               const std::string& optimizer, const TrainerState& state, const Metrics& train_results,

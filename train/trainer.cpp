@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include <fmt/format.h>
+
 #include "autograd/ops.h"
 #include "optim/clip.h"
 #include "optim/schedule.h"

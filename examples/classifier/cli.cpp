@@ -12,6 +12,14 @@ namespace classifier {
 using namespace minim;
 using nlohmann::json;
 
+const CLI::Validator at_least_three(
+    [](const std::string& text) {
+      int64_t value = 0;
+      const bool is_number = CLI::detail::lexical_cast(text, value);
+      return is_number && value >= 3 ? "" : fmt::format("must be at least 3, is {}", text);
+    },
+    "3 or more");
+
 std::string option(std::string_view kebab) {
   std::string snake(kebab);
   std::replace(snake.begin() + 2, snake.end(), '-', '_');
@@ -28,22 +36,24 @@ std::vector<std::string> expand_config(std::vector<std::string> arguments) {
   if (given->size() > 8) {
     path = given->substr(9);
   } else {
-    check(last != arguments.end(), "--config: needs a file name");
+    check_usage(last != arguments.end(), "--config: needs a file name");
     path = *last++;
   }
   json object;
   try {
     object = json::parse(read_whole_file(path));
   } catch (const json::exception& error) {
-    fail("{}: is not JSON ({})", path, error.what());
+    check_usage(false, "{}: is not JSON ({})", path, error.what());
+  } catch (const Error& error) {
+    check_usage(false, "--config: {}", error.what());
   }
-  check(object.is_object(), "{}: must hold one JSON object of option names and values", path);
+  check_usage(object.is_object(), "{}: must hold one JSON object of option names and values", path);
   arguments.erase(given, last);
   std::vector<std::string> expanded;
   for (const auto& [name, value] : object.items()) {
     if (value.is_null()) continue;
-    check(value.is_primitive(), "{}: {} must be a string, a number or true or false, is {}", path,
-          name, value.dump());
+    check_usage(value.is_primitive(), "{}: {} must be a string, a number or true or false, is {}",
+                path, name, value.dump());
     const std::string text = value.is_string() ? value.get<std::string>() : value.dump();
     expanded.push_back(fmt::format("--{}={}", name, text));
   }
@@ -53,15 +63,23 @@ std::vector<std::string> expand_config(std::vector<std::string> arguments) {
   return arguments;
 }
 
+CLI::App& add_verb(CLI::App& app, const std::string& name, const std::string& what) {
+  CLI::App& verb = *app.add_subcommand(name, what);
+  verb.option_defaults()->always_capture_default()->multi_option_policy(
+      CLI::MultiOptionPolicy::TakeLast);
+  // For --help alone: expand_config() has replaced it.
+  verb.add_option("--config", "JSON file with names and values of options; the command line wins");
+  return verb;
+}
+
+// What CLI11 has let through.
 static text::FileFormat parse_format(const std::string& name) {
   using text::FileFormat;
-  if (name.empty()) return FileFormat::by_extension;
-  if (name == "csv") return FileFormat::csv;
-  if (name == "tsv") return FileFormat::tsv;
-  if (name == "json") return FileFormat::json;
-  check(name == "text", "--file-format: \"{}\" is unknown; there are csv, tsv, json and text",
-        name);
-  return FileFormat::text;
+  return name == "csv"    ? FileFormat::csv
+         : name == "tsv"  ? FileFormat::tsv
+         : name == "json" ? FileFormat::json
+         : name == "text" ? FileFormat::text
+                          : FileFormat::by_extension;
 }
 
 void DataOptions::add_to(CLI::App& verb) {
@@ -69,14 +87,16 @@ void DataOptions::add_to(CLI::App& verb) {
                   "Column with the text, or two for sentence pairs (found where unambiguous)")
       ->delimiter(',')
       ->expected(1, 2)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+      ->default_str("");
   verb.add_option(option("--label-column-name"), label_column,
                   "Column with the label (found where unambiguous)");
   verb.add_option(option("--column-names"), column_names,
                   "Names of the columns of a file without a header line, such as label,text")
-      ->delimiter(',');
-  verb.add_option(option("--file-format"), file_format,
-                  "csv, tsv, json or text, if the file's name does not say so");
+      ->delimiter(',')
+      ->default_str("");
+  verb.add_option(option("--file-format"), file_format, "If the file's name does not say so")
+      ->check(CLI::IsMember({"csv", "tsv", "json", "text"}));
   verb.add_flag(option("--replace-invalid-utf8"), replace_invalid_utf8,
                 "Replace bytes that are not UTF-8 instead of refusing the file");
 }

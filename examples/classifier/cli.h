@@ -5,7 +5,9 @@
 #include <vector>
 
 #include <CLI/CLI.hpp>
+#include <fmt/format.h>
 
+#include "core/error.h"
 #include "text/dataset.h"
 #include "text/tokenizer_files.h"
 #include "train/text_classification.h"
@@ -16,9 +18,27 @@ namespace classifier {
 // "--learning-rate" with its snake-case spelling beside it, as people's commands have it.
 std::string option(std::string_view kebab);
 
+// A command line that makes no sense: exit status 2.
+class UsageError : public minim::Error {
+ public:
+  using Error::Error;
+};
+
+// Throws a UsageError unless `ok`.
+template <class... Args>
+void check_usage(bool ok, fmt::format_string<Args...> text, Args&&... args) {
+  if (!ok) throw UsageError(fmt::format(text, std::forward<Args>(args)...));
+}
+
 // Puts the contents of `--config FILE.json` into the arguments, in front of the verb's own, so that
-// the command line wins. Throws minim::Error for a file that is not a flat JSON object.
+// the command line wins. Throws a UsageError for a file that is not a flat JSON object.
 std::vector<std::string> expand_config(std::vector<std::string> arguments);
+
+// A verb with --config and the habits that all share.
+CLI::App& add_verb(CLI::App& app, const std::string& name, const std::string& what);
+
+// For lengths: [CLS], something and [SEP].
+extern const CLI::Validator at_least_three;
 
 // Where texts and labels are in a data file.
 struct DataOptions {

@@ -35,7 +35,7 @@ void print_json(const train::Metrics& metrics, const train::EvalPrediction& pred
     }
     object["labels"] = saved.labels.names();
   }
-  fmt::print("{}\n", object.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
+  fmt::print("{}\n", object.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
 }
 
 void run(const EvaluateOptions& options) {
@@ -63,17 +63,16 @@ void run(const EvaluateOptions& options) {
 void add_evaluate(CLI::App& app) {
   auto options = std::make_shared<EvaluateOptions>();
   EvaluateOptions& o = *options;
-  CLI::App& verb = *app.add_subcommand("evaluate", "Scores a saved model on a labelled file");
-  verb.option_defaults()->always_capture_default()->multi_option_policy(
-      CLI::MultiOptionPolicy::TakeLast);
+  CLI::App& verb = add_verb(app, "evaluate", "Scores a saved model on a labelled file");
   verb.add_option(option("--model-name-or-path"), o.model, "Folder of a trained model")->required();
   verb.add_option(option("--test-file") + "," + option("--validation-file"), o.test_file,
                   "CSV, TSV or JSON lines with labels")
       ->required();
   o.data.add_to(verb);
   verb.add_option(option("--max-seq-length"), o.max_seq_length,
-                  "Tokens that are kept of a text (0: as many as the model has positions)");
-  verb.add_option(option("--per-device-eval-batch-size"), o.batch_size, "")
+                  "Tokens that are kept of a text (0: as many as the model has positions)")
+      ->check(CLI::NonNegativeNumber);
+  verb.add_option(option("--per-device-eval-batch-size"), o.batch_size, "Rows of a batch")
       ->check(CLI::PositiveNumber);
   verb.add_flag(option("--skip-unseen-labels"), o.skip_unseen_labels,
                 "Leave out rows whose label the model does not have");

@@ -1,6 +1,11 @@
 // The program: fine-tunes, evaluates and uses text classifiers. Each verb is a thin shell over the
 // library.
 
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+
 #include <fmt/format.h>
 
 #include "cli.h"
@@ -11,12 +16,11 @@ int main(int count, char** values) {
   app.name("classifier");
   app.set_version_flag("--version", MINIM_VERSION);
   app.require_subcommand(1);
-  app.option_defaults()->always_capture_default();
   classifier::add_train(app);
   classifier::add_evaluate(app);
   classifier::add_predict(app);
   classifier::add_tokenize(app);
-  app.footer("Every verb takes --config FILE.json with the same names, and has its own --help.");
+  app.footer("Every verb has its own --help, which lists all options with their defaults.");
 
   try {
     std::vector<std::string> arguments =
@@ -26,8 +30,15 @@ int main(int count, char** values) {
   } catch (const CLI::ParseError& error) {
     const int status = app.exit(error);
     return status == 0 ? 0 : 2;
+  } catch (const classifier::UsageError& error) {
+    fmt::print(stderr, "error: {}\n", error.what());
+    return 2;
   } catch (const std::exception& error) {
     fmt::print(stderr, "error: {}\n", error.what());
+    return 1;
+  }
+  if (std::fflush(stdout) != 0) {
+    fmt::print(stderr, "error: standard output cannot be written ({})\n", std::strerror(errno));
     return 1;
   }
   return 0;

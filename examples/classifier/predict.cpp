@@ -3,12 +3,14 @@
 #include <numeric>
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
 #include "autograd/node.h"
 #include "cli.h"
 #include "model.h"
 #include "text/packing.h"
+#include "text/utf8.h"
 #include "train/evaluator.h"
 
 namespace classifier {
@@ -41,8 +43,6 @@ std::string json_text(const json& value) {
 class Writer {
  public:
   Writer(const SavedClassifier& saved, const std::string& format) : saved_(saved), format_(format) {
-    check(format == "text" || format == "csv" || format == "jsonl",
-          "--format: \"{}\" is unknown; there are text, csv and jsonl", format);
     if (format != "csv") return;
     fmt::print("text,{}", is_regression() ? "value" : "label");
     if (!is_regression())
@@ -67,7 +67,10 @@ class Writer {
       if (is_regression()) {
         object["value"] = p[0];
       } else {
-        object["label"] = answer(p);
+        if (saved_.type == train::ProblemType::multi_label_classification)
+          object["labels"] = answers(p);
+        else
+          object["label"] = answer(p);
         for (size_t i = 0; i < p.size(); ++i)
           object["probabilities"][saved_.labels.names()[i]] = p[i];
       }
@@ -86,9 +89,12 @@ class Writer {
     const std::vector<std::string>& names = saved_.labels.names();
     if (saved_.type != train::ProblemType::multi_label_classification)
       return names[size_t(std::ranges::max_element(p) - p.begin())];
-    std::string all;
+    return fmt::format("{}", fmt::join(answers(p), ","));
+  }
+  std::vector<std::string> answers(const std::vector<double>& p) const {
+    std::vector<std::string> all;
     for (size_t i = 0; i < p.size(); ++i)
-      if (p[i] > 0.5) all += (all.empty() ? "" : " ") + names[i];
+      if (p[i] > 0.5) all.push_back(saved_.labels.names()[i]);
     return all;
   }
 
@@ -101,6 +107,17 @@ class Writer {
   const SavedClassifier& saved_;
   std::string format_;
 };
+
+// Texts from the command line and standard input, which no reader has checked.
+text::Row checked_row(const std::string& text, const std::string& place, int64_t line,
+                      bool replace_invalid_utf8) {
+  if (replace_invalid_utf8) return {.text = text::replace_invalid_utf8(text), .line = line};
+  const size_t bad = text::validate_utf8(text);
+  check(bad == std::string::npos,
+        "{}: line {}: byte {} is not UTF-8; --replace-invalid-utf8 replaces such bytes", place,
+        line, bad + 1);
+  return {.text = text, .line = line};
+}
 
 void predict(const SavedClassifier& saved, const text::Dataset& data, int64_t batch_size,
              const Writer& writer) {
@@ -119,7 +136,7 @@ void predict(const SavedClassifier& saved, const text::Dataset& data, int64_t ba
 }
 
 // Answers each line of standard input as it comes.
-void predict_lines(const SavedClassifier& saved, const Writer& writer) {
+void predict_lines(const SavedClassifier& saved, const Writer& writer, bool replace_invalid_utf8) {
   int64_t number = 0;
   for (std::string line; std::getline(std::cin, line);) {
     ++number;
@@ -127,7 +144,7 @@ void predict_lines(const SavedClassifier& saved, const Writer& writer) {
     if (line.empty()) continue;
     text::Dataset one;
     one.file = "standard input";
-    one.rows = {{.text = line, .line = number}};
+    one.rows = {checked_row(line, one.file, number, replace_invalid_utf8)};
     predict(saved, one, 1, writer);
   }
 }
@@ -139,13 +156,14 @@ void run(const PredictOptions& options) {
     text::Dataset data;
     data.file = "--text";
     for (const std::string& text : options.texts)
-      data.rows.push_back({.text = text, .line = int64_t(data.rows.size()) + 1});
+      data.rows.push_back(checked_row(text, data.file, int64_t(data.rows.size()) + 1,
+                                      options.data.replace_invalid_utf8));
     predict(saved, data, options.batch_size, writer);
   } else if (!options.predict_file.empty()) {
     predict(saved, options.data.read(options.predict_file, text::Role::predict, saved.type),
             options.batch_size, writer);
   } else {
-    predict_lines(saved, writer);
+    predict_lines(saved, writer, options.data.replace_invalid_utf8);
   }
 }
 
@@ -154,23 +172,24 @@ void run(const PredictOptions& options) {
 void add_predict(CLI::App& app) {
   auto options = std::make_shared<PredictOptions>();
   PredictOptions& o = *options;
-  CLI::App& verb = *app.add_subcommand(
-      "predict", "Labels texts: of a file, of --text, or line by line from standard input");
-  verb.option_defaults()->always_capture_default()->multi_option_policy(
-      CLI::MultiOptionPolicy::TakeLast);
+  CLI::App& verb = add_verb(
+      app, "predict", "Labels texts: of a file, of --text, or line by line from standard input");
   verb.add_option(option("--model-name-or-path"), o.model, "Folder of a trained model")->required();
   verb.add_option(option("--predict-file") + "," + option("--test-file"), o.predict_file,
                   "CSV, TSV, JSON lines, or .txt with one text per line");
   verb.add_option("--text", o.texts, "A text; may be given several times")
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
       ->expected(1)
-      ->allow_extra_args(false);
+      ->allow_extra_args(false)
+      ->default_str("");
   verb.add_option("--format", o.format,
-                  "text (label, probability, text), csv or jsonl (with all probabilities)");
+                  "text (label, probability, text), csv or jsonl (with all probabilities)")
+      ->check(CLI::IsMember({"text", "csv", "jsonl"}));
   o.data.add_to(verb);
   verb.add_option(option("--max-seq-length"), o.max_seq_length,
-                  "Tokens that are kept of a text (0: as many as the model has positions)");
-  verb.add_option(option("--per-device-eval-batch-size"), o.batch_size, "")
+                  "Tokens that are kept of a text (0: as many as the model has positions)")
+      ->check(CLI::NonNegativeNumber);
+  verb.add_option(option("--per-device-eval-batch-size"), o.batch_size, "Rows of a batch")
       ->check(CLI::PositiveNumber);
   verb.callback([options] { run(*options); });
 }

@@ -25,8 +25,6 @@ class Printer {
  public:
   explicit Printer(const TokenizeOptions& options)
       : ids_only_(options.format == "ids"), tokenizer_([&] {
-          check(options.format == "ids" || options.format == "json",
-                "--format: \"{}\" is unknown; there are json and ids", options.format);
           text::LoadedTokenizer loaded = text::load_tokenizer(options.model);
           print_notes(loaded.notes);
           return std::move(loaded.tokenizer);
@@ -62,7 +60,7 @@ void print_json_line(const Printer& printer, const std::string& line) {
   check(object.is_object() && object.contains("text") && object["text"].is_string(),
         "is no JSON object with a string \"text\"");
   std::optional<std::string> pair;
-  if (object.contains("text_pair")) {
+  if (object.contains("text_pair") && !object["text_pair"].is_null()) {
     check(object["text_pair"].is_string(), "\"text_pair\" is no string");
     pair = object["text_pair"].get<std::string>();
   }
@@ -89,14 +87,15 @@ void run(const TokenizeOptions& options) {
     ++number;
     if (!line.empty() && line.back() == '\r') line.pop_back();
     try {
-      if (is_json)
-        print_json_line(printer, line);
-      else
+      if (!is_json)
         printer.print(line, {});
+      else if (line.find_first_not_of(" \t") != std::string::npos)
+        print_json_line(printer, line);
     } catch (const Error& error) {
       fail("{}: line {}: {}", name, number, error.what());
     }
   }
+  check(!input.bad(), "{}: cannot be read", name);  // a folder, for example
 }
 
 }  // namespace
@@ -105,9 +104,7 @@ void add_tokenize(CLI::App& app) {
   auto options = std::make_shared<TokenizeOptions>();
   TokenizeOptions& o = *options;
   CLI::App& verb =
-      *app.add_subcommand("tokenize", "Prints ids, pieces and offsets of texts as JSON lines");
-  verb.option_defaults()->always_capture_default()->multi_option_policy(
-      CLI::MultiOptionPolicy::TakeLast);
+      add_verb(app, "tokenize", "Prints ids, pieces and offsets of texts as JSON lines");
   verb.add_option(option("--model-name-or-path") + "," + option("--tokenizer-name"), o.model,
                   "Folder with tokenizer.json or vocab.txt")
       ->required();
@@ -117,9 +114,12 @@ void add_tokenize(CLI::App& app) {
   verb.add_option("--text", o.texts, "A text; may be given several times")
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
       ->expected(1)
-      ->allow_extra_args(false);
-  verb.add_option("--format", o.format, "json, or ids alone");
-  verb.add_option(option("--max-seq-length"), o.max_seq_length, "Tokens that are kept (0: all)");
+      ->allow_extra_args(false)
+      ->default_str("");
+  verb.add_option("--format", o.format, "json, or ids alone")
+      ->check(CLI::IsMember({"json", "ids"}));
+  verb.add_option(option("--max-seq-length"), o.max_seq_length, "Tokens that are kept (0: all)")
+      ->check(CLI::NonNegativeNumber);
   verb.add_flag(option("--replace-invalid-utf8"), o.replace_invalid_utf8,
                 "Replace bytes that are not UTF-8 instead of refusing them");
   verb.callback([options] { run(*options); });

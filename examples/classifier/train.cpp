@@ -1,6 +1,4 @@
-#include <cmath>
 #include <sys/stat.h>
-#include <thread>
 
 #include <fmt/format.h>
 
@@ -8,6 +6,7 @@
 #include "core/parallel.h"
 #include "models/distilbert.h"
 #include "optim/make_optimizer.h"
+#include "optim/schedule.h"
 #include "text/wordpiece_trainer.h"
 #include "train/progress.h"
 #include "train/run_folder.h"
@@ -108,33 +107,33 @@ train::EncodedDataset encode(const text::Dataset& data, const text::Tokenizer& t
 }
 
 void check_options(const TrainOptions& options) {
-  check(options.model.empty() != options.preset.empty(),
-        "train: give --model-name-or-path FOLDER for a saved model or --preset NAME for a new one");
-  check(options.model.empty() || options.config_overrides.empty(),
-        "--config-overrides: goes with --preset; a saved model has its own config.json");
-  check(options.overwrite_output_dir || !exists(options.output_dir + "/config.json"),
-        "{}: holds a model already; choose another --output-dir or add --overwrite-output-dir",
-        options.output_dir);
-  check(options.report_to == "none" || options.report_to == "jsonl",
-        "--report-to: \"{}\" is unknown; there are none and jsonl", options.report_to);
+  check_usage(
+      options.model.empty() != options.preset.empty(),
+      "train: give --model-name-or-path FOLDER for a saved model or --preset NAME for a new "
+      "one, and not both");
+  check_usage(options.model.empty() || options.config_overrides.empty(),
+              "--config-overrides: goes with --preset; a saved model has its own config.json");
+  check_usage(options.eval_strategy.empty() || options.eval_strategy == "no" ||
+                  !options.validation_file.empty(),
+              "--eval-strategy {}: needs a --validation-file", options.eval_strategy);
+  try {
+    options.arguments.validate();
+  } catch (const Error& error) {
+    throw UsageError(error.what());
+  }
 }
 
 IntervalStrategy parse_strategy(const std::string& name, bool has_validation) {
   if (name.empty()) return has_validation ? IntervalStrategy::epoch : IntervalStrategy::no;
-  if (name == "no") return IntervalStrategy::no;
-  if (name == "steps") return IntervalStrategy::steps;
-  check(name == "epoch", "--eval-strategy: \"{}\" is unknown; there are no, steps and epoch", name);
-  return IntervalStrategy::epoch;
+  return name == "no"      ? IntervalStrategy::no
+         : name == "steps" ? IntervalStrategy::steps
+                           : IntervalStrategy::epoch;
 }
 
 text::SamplingStrategy parse_sampling(const std::string& name) {
-  if (name == "random") return text::SamplingStrategy::random;
-  if (name == "sequential") return text::SamplingStrategy::sequential;
-  check(name == "group_by_length",
-        "--train-sampling-strategy: \"{}\" is unknown; there are random, sequential and "
-        "group_by_length",
-        name);
-  return text::SamplingStrategy::group_by_length;
+  return name == "random"       ? text::SamplingStrategy::random
+         : name == "sequential" ? text::SamplingStrategy::sequential
+                                : text::SamplingStrategy::group_by_length;
 }
 
 std::unique_ptr<optim::AnyOptimizer> make_optimizer(const TrainOptions& options,
@@ -154,12 +153,14 @@ std::unique_ptr<optim::AnyOptimizer> make_optimizer(const TrainOptions& options,
 
 void run(TrainOptions options) {
   check_options(options);
+  check(options.overwrite_output_dir || !exists(options.output_dir + "/config.json"),
+        "{}: holds a model already; choose another --output-dir or add --overwrite-output-dir",
+        options.output_dir);
   train::check_writable_folder(options.output_dir);
   const train::ProblemType type = train::parse_problem_type(options.problem_type);
   train::TrainingArguments& arguments = options.arguments;
   arguments.eval_strategy = parse_strategy(options.eval_strategy, !options.validation_file.empty());
   arguments.train_sampling_strategy = parse_sampling(options.sampling_strategy);
-  arguments.validate();
 
   const text::Dataset train_data = options.data.read(options.train_file, text::Role::train, type);
   std::optional<text::Dataset> validation_data;
@@ -181,6 +182,11 @@ void run(TrainOptions options) {
   const std::string model_name = options.model.empty() ? options.preset : options.model;
   train::check_vocabulary(tokenizer, config.vocab_size, model_name);
   const int64_t max_length = std::min(options.max_seq_length, config.max_position_embeddings);
+  if (max_length < options.max_seq_length)
+    print_notes(
+        {fmt::format("--max-seq-length {} is more than the model's {} positions; texts are "
+                     "cut to {} tokens",
+                     options.max_seq_length, max_length, max_length)});
   text::Examples train_set = encode(train_data, tokenizer, max_length, type, labels).examples;
   text::Examples eval_set;
   if (validation_data)
@@ -217,19 +223,19 @@ void add_train(CLI::App& app) {
   auto options = std::make_shared<TrainOptions>();
   TrainOptions& o = *options;
   train::TrainingArguments& a = o.arguments;
-  CLI::App& verb = *app.add_subcommand("train", "Fine-tunes a model, or trains one from scratch");
-  verb.option_defaults()->always_capture_default()->multi_option_policy(
-      CLI::MultiOptionPolicy::TakeLast);
+  CLI::App& verb = add_verb(app, "train", "Fine-tunes a model, or trains one from scratch");
 
   verb.add_option(option("--model-name-or-path"), o.model,
                   "Folder with config.json, weights and tokenizer");
-  verb.add_option("--preset", o.preset, "New model instead: tiny, small or base");
+  verb.add_option("--preset", o.preset, "A new model instead")
+      ->check(CLI::IsMember({"tiny", "small", "base"}));
   verb.add_option(option("--config-overrides"), o.config_overrides,
                   "Changes to the preset's config, such as dropout=0.2,n_layers=3");
   verb.add_option(option("--tokenizer-name"), o.tokenizer,
                   "Folder of the tokenizer, if not the model's");
   verb.add_option(option("--vocab-size"), o.vocab_size,
-                  "Pieces of the vocabulary that a new model learns from the training texts");
+                  "Pieces of the vocabulary that a new model learns from the training texts")
+      ->check(CLI::PositiveNumber);
   verb.add_flag("--cased", o.cased, "Keep case and accents in that vocabulary");
   verb.add_option(option("--train-file"), o.train_file, "CSV, TSV or JSON lines")->required();
   verb.add_option(option("--validation-file"), o.validation_file, "The same, to evaluate on");
@@ -237,8 +243,9 @@ void add_train(CLI::App& app) {
   verb.add_flag(option("--overwrite-output-dir"), o.overwrite_output_dir,
                 "Write over a model in the output folder");
   o.data.add_to(verb);
-  verb.add_option(option("--problem-type"), o.problem_type,
-                  "single_label_classification, multi_label_classification or regression");
+  verb.add_option(option("--problem-type"), o.problem_type, "What the labels are")
+      ->check(CLI::IsMember(
+          {"single_label_classification", "multi_label_classification", "regression"}));
   verb.add_flag(option("--sort-labels-as-text"), o.sort_labels_as_text,
                 "Order whole-number labels as run_classification.py does (1, 10, 2)");
   verb.add_flag(option("--skip-unseen-labels"), o.skip_unseen_labels,
@@ -246,37 +253,48 @@ void add_train(CLI::App& app) {
   verb.add_flag(option("--ignore-mismatched-sizes"), o.ignore_mismatched_sizes,
                 "Give weights of another shape new values");
   verb.add_option("--freeze", o.freeze, "Parameters whose names match get no gradient");
-  verb.add_option(option("--max-seq-length"), o.max_seq_length, "Tokens that are kept of a text");
+  verb.add_option(option("--max-seq-length"), o.max_seq_length, "Tokens that are kept of a text")
+      ->check(at_least_three);
 
   verb.add_option("--optim", o.optimizer, "adamw (or adamw_torch)");
   verb.add_option(option("--optim-args"), o.optimizer_arguments,
                   "Other fields of the optimizer's options, such as amsgrad=True");
   verb.add_option(option("--learning-rate"), a.learning_rate, "Highest learning rate");
   verb.add_option(option("--weight-decay"), o.weight_decay, "Not for biases and norms");
-  verb.add_option(option("--adam-beta1"), o.adam_beta1, "");
-  verb.add_option(option("--adam-beta2"), o.adam_beta2, "");
-  verb.add_option(option("--adam-epsilon"), o.adam_epsilon, "");
+  verb.add_option(option("--adam-beta1"), o.adam_beta1, "Decay of the average gradient");
+  verb.add_option(option("--adam-beta2"), o.adam_beta2, "Decay of the average squared gradient");
+  verb.add_option(option("--adam-epsilon"), o.adam_epsilon, "Added to the root of the latter");
   verb.add_option(option("--max-grad-norm"), a.max_grad_norm,
                   "Gradients are scaled to it; 0: never");
   verb.add_option(option("--lr-scheduler-type"), a.lr_scheduler_type,
-                  "linear, cosine, constant, ...");
+                  "How the rate changes over the steps")
+      ->check(CLI::IsMember(std::vector<std::string>(optim::schedule_names().begin(),
+                                                     optim::schedule_names().end())));
   verb.add_option(option("--warmup-steps"), a.warmup_steps, "Below 1: a ratio of all steps");
   verb.add_option(option("--warmup-ratio"), a.warmup_ratio, "Used where --warmup-steps is 0");
-  verb.add_option(option("--num-train-epochs"), a.num_train_epochs, "");
+  verb.add_option(option("--num-train-epochs"), a.num_train_epochs,
+                  "Passes over the training data");
   verb.add_option(option("--max-steps"), a.max_steps, "Above 0: instead of epochs");
-  verb.add_option(option("--per-device-train-batch-size"), a.per_device_train_batch_size, "");
-  verb.add_option(option("--per-device-eval-batch-size"), a.per_device_eval_batch_size, "");
+  verb.add_option(option("--per-device-train-batch-size"), a.per_device_train_batch_size,
+                  "Rows of a batch");
+  verb.add_option(option("--per-device-eval-batch-size"), a.per_device_eval_batch_size,
+                  "Rows of a batch in evaluation");
   verb.add_option(option("--gradient-accumulation-steps"), a.gradient_accumulation_steps,
                   "Batches of one update");
   verb.add_option(option("--train-sampling-strategy"), o.sampling_strategy,
-                  "random, sequential or group_by_length");
+                  "Order of the rows; group_by_length puts similar lengths together")
+      ->check(CLI::IsMember({"random", "sequential", "group_by_length"}));
   verb.add_option("--seed", a.seed, "Of new weights, dropout and the order of rows");
   verb.add_option(option("--data-seed"), a.data_seed, "Of the order of rows alone");
   verb.add_option(option("--eval-strategy"), o.eval_strategy,
-                  "no, steps or epoch (epoch where there is a validation file)");
-  verb.add_option(option("--eval-steps"), a.eval_steps, "Updates between evaluations");
+                  "When to evaluate (epoch where there is a validation file)")
+      ->check(CLI::IsMember({"no", "steps", "epoch"}));
+  verb.add_option(option("--eval-steps"), a.eval_steps,
+                  "Updates between evaluations (as many as between log entries)");
   verb.add_option(option("--logging-steps"), a.logging_steps, "Updates between log entries");
-  verb.add_option(option("--report-to"), o.report_to, "jsonl or none");
+  verb.add_option(option("--report-to"), o.report_to,
+                  "Log entries to log.jsonl in the output folder")
+      ->check(CLI::IsMember({"jsonl", "none"}));
   verb.add_flag(option("--disable-tqdm"), o.disable_tqdm, "Plain lines instead of a progress line");
   verb.callback([options] { run(*options); });
 }
