@@ -20,7 +20,7 @@ struct bf16 {
     const uint32_t rounded = u + 0x7fffu + ((u >> 16) & 1u);
     bits = is_nan ? uint16_t((u >> 16) | 0x40u) : uint16_t(rounded >> 16);
   }
-  HD operator float() const {
+  HD operator float() const {  // NOLINT(google-explicit-constructor)
     return std::bit_cast<float>(uint32_t(bits) << 16);
   }  // NOLINT(google-explicit-constructor)
 };
