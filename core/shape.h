@@ -99,6 +99,7 @@ struct fmt::formatter<minim::Shape> {
   constexpr auto parse(fmt::format_parse_context& context) { return context.begin(); }
   template <class Context>
   auto format(const minim::Shape& shape, Context& context) const {
-    return fmt::format_to(context.out(), "{}", shape.to_string());
+    const std::string text = shape.to_string();
+    return std::copy(text.begin(), text.end(), context.out());
   }
 };
