@@ -12,12 +12,12 @@ void set_thread_count(int threads);
 int thread_index();
 
 // Splits [0, n) into chunks of `grain` and calls body(begin, end) for each, on several threads
-// where there is more than one chunk. The chunks are the same whatever the number of threads. The
+// where there are more than two chunks. The chunks are the same whatever the number of threads. The
 // body must not throw.
 template <class Body>
 void parallel_chunks(int64_t n, int64_t grain, const Body& body) {
   const int64_t chunks = (n + grain - 1) / grain;
-#pragma omp parallel for schedule(static) if (chunks > 1)
+#pragma omp parallel for schedule(static) if (chunks > 2)
   for (int64_t c = 0; c < chunks; ++c) {
     const int64_t begin = c * grain;
     body(begin, begin + grain < n ? begin + grain : n);

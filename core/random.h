@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <string_view>
 
@@ -62,7 +63,7 @@ struct DropoutMask {
   uint32_t threshold;  // kept where the 16 bits are at least this
 
   DropoutMask(float p, uint64_t seed, uint64_t offset)
-      : seed(seed), offset(offset), threshold(uint32_t(double(p) * 65536.0 + 0.5)) {}
+      : seed(seed), offset(offset), threshold(uint32_t(std::lround(double(p) * 65536.0))) {}
   // Blocks that n elements use.
   static uint64_t blocks(int64_t n) { return uint64_t(n + 7) / 8; }
 

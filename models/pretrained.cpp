@@ -60,7 +60,7 @@ std::string LoadReport::summary() const {
 }
 
 PretrainedWeights::PretrainedWeights(Checkpoint checkpoint, std::string body, LoadOptions options)
-    : checkpoint_(std::move(checkpoint)), body_(std::move(body)), options_(std::move(options)) {
+    : checkpoint_(std::move(checkpoint)), body_(std::move(body)), options_(options) {
   // Files of a bare body lack its prefix; those with a head have it.
   bool has_prefix = false;
   for (const StoredTensor& tensor : checkpoint_.tensors()) {

@@ -34,8 +34,8 @@ void fill_sinusoidal(const Tensor& table) {
   std::vector<double> values;
   for (int64_t row = 0; row < table.size(0); ++row)
     for (int64_t column = 0; column < columns; ++column) {
-      const double angle =
-          double(row) / std::pow(10000.0, double(column / 2 * 2) / double(columns));
+      const int64_t pair = column - column % 2;
+      const double angle = double(row) / std::pow(10000.0, double(pair) / double(columns));
       values.push_back(column % 2 == 0 ? std::sin(angle) : std::cos(angle));
     }
   copy(table, Tensor::from(values, table.shape()));

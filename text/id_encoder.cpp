@@ -37,7 +37,7 @@ void IdEncoder::encode(const WordPiece& wordpiece, std::string_view text,
     if (at == text.size()) return;
     const size_t begin = at;
     // Most words are pieces: walk the vocabulary while looking for the word's end.
-    int32_t node = Trie::kRoot;
+    int32_t node = Trie::root_state;
     for (; at < text.size() && kind_[byte(at)] == kLetter; ++at)
       node = trie.step(node, lower_[byte(at)]);
     if (at < text.size() && kind_[byte(at)] == kOther) {

@@ -101,7 +101,7 @@ std::vector<int32_t> ids_of(const Tensor& input_ids) {
 
 // 1 for each token that counts; where there is no mask, for all that are not padding.
 std::vector<uint8_t> mask_of(const PaddedInput& padded, const std::vector<int32_t>& ids,
-                          int32_t pad_token_id, std::vector<std::string>& notices) {
+                             int32_t pad_token_id, std::vector<std::string>& notices) {
   std::vector<uint8_t> mask(ids.size(), 1);
   if (!padded.attention_mask.defined()) {
     int64_t pads = 0;

@@ -24,11 +24,11 @@ Trie::Trie(std::vector<Entry> entries) {
   };
   grow(1024);
   // Both are in use, and no step leads to them: a root's children lie above it.
-  nodes_[kDead].parent = nodes_[kRoot].parent = kRoot;
+  nodes_[dead_state].parent = nodes_[root_state].parent = root_state;
 
   size_t first_free = 2;  // no slot before it is free
   std::vector<uint8_t> labels;
-  std::vector<Subtree> todo{{0, entries.size(), 0, kRoot}};
+  std::vector<Subtree> todo{{0, entries.size(), 0, root_state}};
   while (!todo.empty()) {
     Subtree tree = todo.back();
     todo.pop_back();

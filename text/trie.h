@@ -11,8 +11,9 @@ namespace minim::text {
 // arrays of a 30,000-piece vocabulary fit into a level-2 cache.
 class Trie {
  public:
-  static constexpr int32_t kDead = 0;  // a node without children that every failed step leads to
-  static constexpr int32_t kRoot = 1;
+  static constexpr int32_t dead_state =
+      0;  // a node without children that every failed step leads to
+  static constexpr int32_t root_state = 1;
 
   // A key and its value, at least 0.
   struct Entry {
@@ -24,18 +25,18 @@ class Trie {
   // Keys must differ and not be empty.
   explicit Trie(std::vector<Entry> entries);
 
-  // The node one byte further on, or kDead.
+  // The node one byte further on, or dead_state.
   int32_t step(int32_t node, uint8_t byte) const {
     const int32_t next = nodes_[size_t(node)].base + byte;
-    return nodes_[size_t(next)].parent == node ? next : kDead;
+    return nodes_[size_t(next)].parent == node ? next : dead_state;
   }
   // Value of the key that ends at this node, or -1.
   int32_t value(int32_t node) const { return values_[size_t(node)]; }
 
-  // The node reached from `node` by all of `bytes`, or kDead.
+  // The node reached from `node` by all of `bytes`, or dead_state.
   int32_t walk(int32_t node, std::string_view bytes) const;
   // Value of a whole key, or -1.
-  int32_t find(std::string_view key) const { return value(walk(kRoot, key)); }
+  int32_t find(std::string_view key) const { return value(walk(root_state, key)); }
 
  private:
   struct Node {

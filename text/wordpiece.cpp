@@ -28,7 +28,7 @@ WordPiece::WordPiece(const std::vector<std::string>& pieces, Options options, st
     : options_(std::move(options)), trie_(build_trie(pieces, name)) {
   unk_id_ = find(options_.unk_token);
   check(unk_id_ >= 0, "{}: the vocabulary has no unknown token {}", name, options_.unk_token);
-  inside_ = trie_.walk(Trie::kRoot, options_.continuing_subword_prefix);
+  inside_ = trie_.walk(Trie::root_state, options_.continuing_subword_prefix);
 }
 
 // Calls emit(id, begin, end) for each piece; false where nothing fits (some pieces may have been
@@ -36,12 +36,12 @@ WordPiece::WordPiece(const std::vector<std::string>& pieces, Options options, st
 template <class Map, class Emit>
 bool WordPiece::greedy(std::string_view word, const Map& map, const Emit& emit) const {
   for (size_t begin = 0; begin < word.size();) {
-    int32_t node = begin == 0 ? Trie::kRoot : inside_;
+    int32_t node = begin == 0 ? Trie::root_state : inside_;
     int32_t id = -1;
     size_t end = begin;
     for (size_t i = begin; i < word.size();) {
       node = trie_.step(node, map(uint8_t(word[i++])));
-      if (node == Trie::kDead) break;
+      if (node == Trie::dead_state) break;
       if (const int32_t value = trie_.value(node); value >= 0) id = value, end = i;
     }
     if (id < 0) return false;

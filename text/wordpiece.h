@@ -49,7 +49,7 @@ class WordPiece {
   Options options_;
   Trie trie_;
   int32_t unk_id_ = -1;
-  int32_t inside_ = Trie::kDead;  // where the search for a continuing piece starts
+  int32_t inside_ = Trie::dead_state;  // where the search for a continuing piece starts
 };
 
 }  // namespace minim::text
