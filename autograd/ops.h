@@ -226,8 +226,8 @@ Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const Attent
                  int64_t heads, float dropout_p, Generator& generator);
 
 // softmax(scale * q kᵀ + mask) v for padded batches. A bool mask says which keys may be used, a
-// floating one is added; both broadcast. A query without any usable key gets zeros. scale defaults to
-// 1 / sqrt(d).   q: [.., lq, d], k: [.., lk, d], v: [.., lk, dv]
+// floating one is added; both broadcast. A query without any usable key gets zeros. scale defaults
+// to 1 / sqrt(d).   q: [.., lq, d], k: [.., lk, d], v: [.., lk, dv]
 Tensor scaled_dot_product_attention(const Tensor& q, const Tensor& k, const Tensor& v,
                                     const Tensor& mask = Tensor(),
                                     std::optional<double> scale = {});

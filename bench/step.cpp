@@ -1,6 +1,6 @@
-// One training step of DistilBERT (base size), 16 sequences of 128 tokens, in f32: time by part, the
-// ratio to the matrix products alone, and peak memory by category. Where MINIM_PYTHON names a Python
-// with transformers, its step runs in between, round by round.
+// One training step of DistilBERT (base size), 16 sequences of 128 tokens, in f32: time by part,
+// the ratio to the matrix products alone, and peak memory by category. Where MINIM_PYTHON names a
+// Python with transformers, its step runs in between, round by round.
 
 #include <algorithm>
 #include <chrono>

@@ -16,7 +16,8 @@ class Error : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// A format text that is checked against its arguments when compiled; nvcc cannot, so it checks when run.
+// A format text that is checked against its arguments when compiled; nvcc cannot, so it checks when
+// run.
 #if defined(__CUDACC__)
 template <class...>
 using FormatText = fmt::string_view;

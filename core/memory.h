@@ -30,8 +30,8 @@ int64_t system_allocations();
 // Gives pooled memory that no tensor uses back to the system.
 void release_pool();
 
-// Overwrites pooled memory that no tensor uses with one byte (0xff makes NaNs of all floats), so that
-// a test sees who reads what it never wrote.
+// Overwrites pooled memory that no tensor uses with one byte (0xff makes NaNs of all floats), so
+// that a test sees who reads what it never wrote.
 void poison_pool(uint8_t byte);
 
 // While it lives, this thread's new tensors are counted under the category.

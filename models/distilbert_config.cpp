@@ -240,7 +240,8 @@ DistilBertConfig DistilBertConfig::with_overrides(std::string_view changes) cons
     const size_t equals = change.find('=');
     const std::string key(change.substr(0, equals));
     check(equals != std::string_view::npos && object.contains(key),
-          "config overrides: \"{}\" is no change to a key of config.json, such as dropout=0.2", change);
+          "config overrides: \"{}\" is no change to a key of config.json, such as dropout=0.2",
+          change);
     const std::string_view value = change.substr(equals + 1);
     // What is not JSON by itself, such as relu, is a string.
     object[key] = json::accept(value) ? json::parse(value) : json(value);

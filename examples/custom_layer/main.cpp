@@ -1,5 +1,5 @@
-// A layer of one's own: RMS norm, and with it the gated feed-forward of recent language models. It is
-// checked against finite differences, then trained on a function that it has to learn.
+// A layer of one's own: RMS norm, and with it the gated feed-forward of recent language models. It
+// is checked against finite differences, then trained on a function that it has to learn.
 
 #include <fmt/format.h>
 
