@@ -113,7 +113,7 @@ TEST_CASE("a trie finds its keys and nothing else, whatever bytes they have") {
     CHECK(trie.find(keys[i]) == (i % 2 == 0 ? int32_t(i) : -1));
   CHECK(trie.find("") == -1);
   for (int byte = 0; byte < 256; ++byte)
-    CHECK(trie.step(Trie::kDead, uint8_t(byte)) == Trie::kDead);
+    CHECK(trie.step(Trie::dead_state, uint8_t(byte)) == Trie::dead_state);
 }
 
 TEST_CASE("words above the limit of characters are unknown") {
