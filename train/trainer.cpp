@@ -204,10 +204,10 @@ void Trainer::stop_at(double loss, const std::string& reason) {
   log();
   --state_.global_step;
   fail(
-      "step {}: the loss is {:.6g}; first not finite: {}; a lower learning rate or a longer "
+      "step {}: the loss is {}; first not finite: {}; a lower learning rate or a longer "
       "warm-up "
       "often helps",
-      step, loss, reason);
+      step, std::isnan(loss) ? "nan" : fmt::format("{:.6g}", loss), reason);
 }
 
 void Trainer::log() {

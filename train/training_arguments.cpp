@@ -1,5 +1,7 @@
 #include "train/training_arguments.h"
 
+#include <cmath>
+
 #include "core/error.h"
 
 namespace minim::train {
@@ -16,6 +18,13 @@ void TrainingArguments::validate() const {
   at_least("learning_rate", learning_rate, 0.0);
   at_least("warmup_steps", warmup_steps, 0.0);
   at_least("max_grad_norm", max_grad_norm, 0.0);
+  const auto finite = [](const char* name, double value) {
+    check(std::isfinite(value), "{}: must be finite, is {}", name, value);
+  };
+  finite("learning_rate", learning_rate);
+  finite("warmup_steps", warmup_steps);
+  finite("max_grad_norm", max_grad_norm);
+  finite("num_train_epochs", num_train_epochs);
   check(warmup_ratio >= 0 && warmup_ratio <= 1, "warmup_ratio: must lie between 0 and 1, is {}",
         warmup_ratio);
   check(max_steps > 0 || num_train_epochs > 0,

@@ -2,9 +2,7 @@
 // library.
 
 #include <algorithm>
-#include <cerrno>
 #include <cstdio>
-#include <cstring>
 
 #include <fmt/format.h>
 
@@ -37,8 +35,8 @@ int main(int count, char** values) {
     fmt::print(stderr, "error: {}\n", error.what());
     return 1;
   }
-  if (std::fflush(stdout) != 0) {
-    fmt::print(stderr, "error: standard output cannot be written ({})\n", std::strerror(errno));
+  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
+    fmt::print(stderr, "error: standard output cannot be written, as on a full disk\n");
     return 1;
   }
   return 0;

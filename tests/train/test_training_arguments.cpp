@@ -1,0 +1,45 @@
+#include <cmath>
+
+#include <doctest/doctest.h>
+
+#include "tests/core/temporary_folder.h"
+#include "train/training_arguments.h"
+
+using namespace minim;
+using namespace minim::test;
+using train::TrainingArguments;
+
+TEST_CASE("training arguments have Hugging Face's defaults") {
+  const TrainingArguments a;
+  a.validate();
+  CHECK(a.per_device_train_batch_size == 8);
+  CHECK(a.num_train_epochs == 3.0);
+  CHECK(a.learning_rate == 5e-5);
+  CHECK(a.lr_scheduler_type == "linear");
+  CHECK(a.max_grad_norm == 1.0);
+  CHECK(a.seed == 42);
+  CHECK(a.logging_steps == 500);
+}
+
+TEST_CASE("values that make no sense are refused by name") {
+  const auto error = [](const TrainingArguments& a) { return error_of([&] { a.validate(); }); };
+  CHECK(error({.per_device_train_batch_size = 0}) ==
+        "per_device_train_batch_size: must be at least 1, is 0");
+  CHECK(error({.per_device_eval_batch_size = -8}) ==
+        "per_device_eval_batch_size: must be at least 1, is -8");
+  CHECK(error({.gradient_accumulation_steps = 0}) ==
+        "gradient_accumulation_steps: must be at least 1, is 0");
+  CHECK(error({.logging_steps = 0}) == "logging_steps: must be at least 1, is 0");
+  CHECK(error({.eval_steps = 0}) == "eval_steps: must be at least 1, is 0");
+  CHECK(error({.learning_rate = -1e-3}) == "learning_rate: must be at least 0, is -0.001");
+  CHECK(error({.learning_rate = NAN}) == "learning_rate: must be at least 0, is nan");
+  CHECK(error({.warmup_steps = -1}) == "warmup_steps: must be at least 0, is -1");
+  CHECK(error({.warmup_ratio = 1.5}) == "warmup_ratio: must lie between 0 and 1, is 1.5");
+  CHECK(error({.max_grad_norm = -1}) == "max_grad_norm: must be at least 0, is -1");
+  CHECK(error({.num_train_epochs = 0}) ==
+        "num_train_epochs: must be above 0 unless max_steps is, is 0");
+  CHECK(error({.num_train_epochs = 0, .max_steps = 1}).empty());
+  // Infinities would run for ever or spoil every weight.
+  CHECK(error({.num_train_epochs = INFINITY}) == "num_train_epochs: must be finite, is inf");
+  CHECK(error({.learning_rate = INFINITY}) == "learning_rate: must be finite, is inf");
+}
