@@ -1,6 +1,7 @@
 #include "cli.h"
 
 #include <algorithm>
+#include <utility>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -113,6 +114,13 @@ text::Dataset DataOptions::read(const std::string& path, text::Role role,
              .replace_invalid_utf8 = replace_invalid_utf8});
   print_notes(data.warnings);
   return data;
+}
+
+void leave_out_unseen_labels(text::Dataset& data, const text::LabelSet& labels) {
+  const std::vector<std::string> told = std::exchange(data.warnings, {});
+  text::skip_unseen_labels(data, labels);
+  print_notes(data.warnings);
+  data.warnings.insert(data.warnings.begin(), told.begin(), told.end());
 }
 
 void print_notes(const std::vector<std::string>& notes) {

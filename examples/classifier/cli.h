@@ -9,6 +9,7 @@
 
 #include "core/error.h"
 #include "text/dataset.h"
+#include "text/labels.h"
 #include "text/tokenizer_files.h"
 #include "train/text_classification.h"
 
@@ -53,6 +54,9 @@ struct DataOptions {
   minim::text::Dataset read(const std::string& path, minim::text::Role role,
                             minim::train::ProblemType type) const;
 };
+
+// Removes the rows whose label is none of these, with a note.
+void leave_out_unseen_labels(minim::text::Dataset& data, const minim::text::LabelSet& labels);
 
 // "note: ..." lines on standard error.
 void print_notes(const std::vector<std::string>& notes);

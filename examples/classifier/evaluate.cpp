@@ -41,7 +41,7 @@ void print_json(const train::Metrics& metrics, const train::EvalPrediction& pred
 void run(const EvaluateOptions& options) {
   SavedClassifier saved = SavedClassifier::load(options.model, options.max_seq_length);
   text::Dataset data = options.data.read(options.test_file, text::Role::evaluate, saved.type);
-  if (options.skip_unseen_labels) text::skip_unseen_labels(data, saved.labels);
+  if (options.skip_unseen_labels) leave_out_unseen_labels(data, saved.labels);
   const train::EncodedDataset encoded =
       train::encode_dataset(data, saved.tokenizer, saved.max_length, saved.type, saved.labels);
 

@@ -9,6 +9,11 @@
 #include "cli.h"
 #include "core/error.h"
 
+static bool is_verb(const CLI::App& app, const std::string& name) {
+  return std::ranges::any_of(app.get_subcommands(nullptr),
+                             [&](const CLI::App* verb) { return verb->get_name() == name; });
+}
+
 int main(int count, char** values) {
   CLI::App app("minim: DistilBERT-style text classification");
   app.name("classifier");
@@ -23,6 +28,10 @@ int main(int count, char** values) {
   try {
     std::vector<std::string> arguments =
         classifier::expand_config(std::vector<std::string>(values + 1, values + count));
+    const bool has_verb = !arguments.empty() && !arguments[0].starts_with("-");
+    if (has_verb)
+      classifier::check_usage(is_verb(app, arguments[0]),
+                              "there is no verb \"{}\"; classifier --help lists all", arguments[0]);
     std::ranges::reverse(arguments);  // CLI11 takes them from the back
     app.parse(arguments);
   } catch (const CLI::ParseError& error) {

@@ -177,7 +177,7 @@ void run(TrainOptions options) {
   config.labels = labels.names();
   config.problem_type = train::name_of(type);
   if (validation_data && options.skip_unseen_labels)
-    text::skip_unseen_labels(*validation_data, labels);
+    leave_out_unseen_labels(*validation_data, labels);
 
   const std::string model_name = options.model.empty() ? options.preset : options.model;
   train::check_vocabulary(tokenizer, config.vocab_size, model_name);

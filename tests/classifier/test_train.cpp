@@ -1,0 +1,163 @@
+#include <csignal>
+#include <filesystem>
+
+#include "tests/classifier/program.h"
+
+// train, and what it leaves.
+using namespace minim;
+using namespace minim::test;
+using nlohmann::json;
+namespace fs = std::filesystem;
+
+namespace {
+
+json read_json(const std::string& path) {
+  return json::parse(read_whole_file(path));
+}
+
+}  // namespace
+
+TEST_CASE("a new model learns, is evaluated each epoch and saved") {
+  const TemporaryFolder folder;
+  write_whole_file(folder / "train.csv", questions(32));
+  write_whole_file(folder / "test.csv", questions(8));
+  const Outcome outcome =
+      succeed(train_arguments(folder / "train.csv", folder / "run") +
+              Arguments{"--validation-file", folder / "test.csv", "--max-steps", "-1",
+                        "--num-train-epochs", "15", "--learning-rate", "3e-3"});
+  CHECK(contains(outcome.output, "'eval_accuracy': 1.0"));
+  CHECK(contains(outcome.output, "saved to " + (folder / "run")));
+  // Evaluations are results; progress is not.
+  CHECK(!contains(outcome.output, "tok/s"));
+  CHECK(contains(outcome.errors, "tok/s"));
+  CHECK(read_json(folder / "run/all_results.json")["eval_accuracy"] == 1);
+  CHECK(read_json(folder / "run/config.json")["id2label"]["0"] == "exchange_rate");
+  CHECK(read_json(folder / "run/trainer_state.json")["global_step"] == 60);
+}
+
+TEST_CASE("a saved model can be trained further") {
+  const TemporaryFolder folder;
+  write_whole_file(folder / "train.csv", questions(16));
+  const Outcome outcome =
+      succeed({"train", "--model-name-or-path", trained_model(), "--train-file",
+               folder / "train.csv", "--output-dir", folder / "run", "--max-steps", "1"});
+  CHECK(contains(outcome.output, " tensors loaded"));
+  CHECK(read_json(folder / "run/config.json")["dim"] == 16);
+}
+
+TEST_CASE("options come from a file, in either spelling, and the command line wins") {
+  const TemporaryFolder folder;
+  write_whole_file(folder / "train.csv", questions(16));
+  write_whole_file(folder / "run.json",
+                   "{\"learning_rate\": 0.25, \"weight-decay\": 0.5, \"max_steps\": 1, \"seed\": 7,"
+                   " \"cased\": true, \"data_seed\": null}");
+  succeed({"train", "--preset", "tiny", "--config", folder / "run.json", "--train_file",
+           folder / "train.csv", "--output_dir", folder / "run", "--vocab_size=60",
+           "--config_overrides", "dim=16,hidden_dim=32", "--seed", "8", "--max-steps=2"});
+  const json arguments = read_json(folder / "run/training_args.json");
+  CHECK(arguments["learning_rate"] == 0.25);
+  CHECK(arguments["max_steps"] == 2);
+  CHECK(arguments["seed"] == 8);
+  CHECK(read_json(folder / "run/tokenizer_config.json")["do_lower_case"] == false);
+}
+
+TEST_CASE("one seed gives one model, bit for bit") {
+  const TemporaryFolder folder;
+  write_whole_file(folder / "train.csv", questions(16));
+  const auto weights = [&](const std::string& name, const Arguments& more) {
+    succeed(train_arguments(folder / "train.csv", folder / name) + more);
+    return read_whole_file(folder / (name + "/model.safetensors"));
+  };
+  const std::string first = weights("a", {"--seed", "1"});
+  CHECK(weights("b", {"--seed", "1"}) == first);
+  CHECK(weights("c", {"--seed", "2"}) != first);
+}
+
+TEST_CASE("two text columns are a pair") {
+  const TemporaryFolder folder;
+  write_whole_file(folder / "train.csv",
+                   "premise,hypothesis,label\na man eats,he eats,yes\na man eats,he runs,no\n");
+  const Arguments columns = {"--text-column-names", "premise,hypothesis"};
+  succeed(train_arguments(folder / "train.csv", folder / "run") + columns);
+  const auto lines =
+      lines_of(succeed(Arguments{"predict", "--model-name-or-path", folder / "run",
+                                 "--predict-file", folder / "train.csv", "--format", "jsonl"} +
+                       columns)
+                   .output);
+  REQUIRE(lines.size() == 2);
+  CHECK(json::parse(lines[1])["text_pair"] == "he runs");
+}
+
+TEST_CASE("regression predicts numbers") {
+  const TemporaryFolder folder;
+  write_whole_file(folder / "train.csv", "text,label\ngood,1.5\nbad,-1.5\nfine,1\npoor,-1\n");
+  succeed(train_arguments(folder / "train.csv", folder / "run") +
+          Arguments{"--problem-type", "regression"});
+  const json config = read_json(folder / "run/config.json");
+  CHECK(config["problem_type"] == "regression");
+  const json line = json::parse(succeed({"predict", "--model-name-or-path", folder / "run",
+                                         "--text", "good", "--format", "jsonl"})
+                                    .output);
+  CHECK(line["value"].is_number());
+  const json metrics = json::parse(succeed({"evaluate", "--model-name-or-path", folder / "run",
+                                            "--test-file", folder / "train.csv", "--json"})
+                                       .output);
+  CHECK(metrics.contains("eval_mse"));
+}
+
+TEST_CASE("multi-label predicts lists") {
+  const TemporaryFolder folder;
+  write_whole_file(folder / "train.jsonl",
+                   "{\"text\": \"lost card\", \"label\": [\"card\", \"loss\"]}\n"
+                   "{\"text\": \"card rate\", \"label\": [\"card\", \"rate\"]}\n"
+                   "{\"text\": \"hello\", \"label\": []}\n");
+  succeed(train_arguments(folder / "train.jsonl", folder / "run") +
+          Arguments{"--problem-type", "multi_label_classification"});
+  const json line = json::parse(succeed({"predict", "--model-name-or-path", folder / "run",
+                                         "--text", "card", "--format", "jsonl"})
+                                    .output);
+  CHECK(line["labels"].is_array());
+  CHECK(line["probabilities"].size() == 3);
+  const json metrics = json::parse(succeed({"evaluate", "--model-name-or-path", folder / "run",
+                                            "--test-file", folder / "train.jsonl", "--json"})
+                                       .output);
+  CHECK(metrics.contains("eval_f1"));
+}
+
+TEST_CASE("long texts are cut to the model's positions and counted") {
+  const TemporaryFolder folder;
+  std::string longest = "text,label\n";
+  for (int i = 0; i < 100; ++i)
+    longest += "card ";
+  write_whole_file(folder / "train.csv", longest + ",a\nrate,b\n");
+  const Outcome outcome = succeed(
+      train_arguments(folder / "train.csv", folder / "run") +
+      Arguments{"--config-overrides", "dim=16,hidden_dim=32,n_heads=2,max_position_embeddings=20"});
+  CHECK(contains(outcome.output, ", 1 cut to 20"));
+  CHECK(
+      contains(outcome.errors, "note: --max-seq-length 128 is more than the model's 20 positions"));
+}
+
+TEST_CASE("an interrupted run leaves nothing that looks like a model") {
+  for (int signal : {SIGINT, SIGTERM, SIGKILL}) {
+    const TemporaryFolder folder, streams;
+    write_whole_file(folder / "train.csv", questions(64));
+    const pid_t child =
+        start_classifier(train_arguments(folder / "train.csv", folder / "run") +
+                             Arguments{"--max-steps", "1000000", "--logging-steps", "1"},
+                         streams);
+    // Wait for the first log entry.
+    for (int i = 0; i < 1000 && (!fs::exists(folder / "run/log.jsonl") ||
+                                 fs::file_size(folder / "run/log.jsonl") == 0);
+         ++i)
+      ::usleep(10000);
+    ::kill(child, signal);
+    CHECK(wait_for(child, streams).status == 128 + signal);
+    CHECK(!fs::exists(folder / "run/config.json"));
+    CHECK(!fs::exists(folder / "run/model.safetensors"));
+    // Whole lines of JSON, but perhaps the last.
+    const auto lines = lines_of(read_whole_file(folder / "run/log.jsonl"));
+    REQUIRE(!lines.empty());
+    CHECK(json::parse(lines[0])["step"] == 1);
+  }
+}
