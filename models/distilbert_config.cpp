@@ -222,7 +222,7 @@ DistilBertConfig DistilBertConfig::preset(std::string_view name) {
     config.dim = 128;
     config.hidden_dim = 512;
   } else if (name == "small") {
-    config.n_layers = 4;
+    config.n_layers = 2;
     config.n_heads = 4;
     config.dim = 256;
     config.hidden_dim = 1024;

@@ -47,7 +47,7 @@ struct DistilBertConfig {
                                     std::vector<std::string>& notes);
   // From config.json in a model folder, or from that file itself.
   static DistilBertConfig from_pretrained(const std::string& path, std::vector<std::string>& notes);
-  // "tiny" (2 layers of width 128), "small" (4 of 256) or "base" (DistilBERT's 6 of 768).
+  // "tiny" (2 layers of width 128), "small" (2 of 256) or "base" (DistilBERT's 6 of 768).
   static DistilBertConfig preset(std::string_view name);
   // The same with some keys of config.json changed: "dropout=0.2,n_layers=3".
   DistilBertConfig with_overrides(std::string_view changes) const;

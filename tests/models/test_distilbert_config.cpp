@@ -235,7 +235,7 @@ TEST_CASE("what is no DistilBERT config is refused") {
 
 TEST_CASE("presets are sizes by name") {
   CHECK(DistilBertConfig::preset("base").dim == 768);
-  CHECK(DistilBertConfig::preset("small").n_layers == 4);
+  CHECK(DistilBertConfig::preset("small").n_layers == 2);
   CHECK(DistilBertConfig::preset("tiny").hidden_dim == 512);
   CHECK(error_of([] { DistilBertConfig::preset("huge"); }) ==
         "preset: \"huge\" is unknown; there are tiny, small and base");
