@@ -44,6 +44,9 @@ Trainer::Trainer(Model& model, TrainingArguments arguments, text::Examples train
         "eval_strategy: needs evaluation data; there is none");
 
   const auto updates = double(updates_per_epoch());
+  check(arguments_.max_steps > 0 || arguments_.num_train_epochs * updates < 0x1p53,
+        "num_train_epochs: {} of {} updates each are too many", arguments_.num_train_epochs,
+        updates);
   state_.max_steps = arguments_.max_steps > 0
                          ? arguments_.max_steps
                          : int64_t(std::ceil(arguments_.num_train_epochs * updates));

@@ -1,6 +1,7 @@
 #include "cli.h"
 
 #include <algorithm>
+#include <sys/stat.h>
 #include <utility>
 
 #include <fmt/format.h>
@@ -114,6 +115,12 @@ text::Dataset DataOptions::read(const std::string& path, text::Role role,
              .replace_invalid_utf8 = replace_invalid_utf8});
   print_notes(data.warnings);
   return data;
+}
+
+void check_model_folder(const std::string& folder) {
+  struct stat status {};
+  check(stat(folder.c_str(), &status) == 0 && S_ISDIR(status.st_mode),
+        "{}: no such folder; a model is a folder on this machine, nothing is downloaded", folder);
 }
 
 void leave_out_unseen_labels(text::Dataset& data, const text::LabelSet& labels) {

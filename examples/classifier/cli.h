@@ -55,6 +55,9 @@ struct DataOptions {
                             minim::train::ProblemType type) const;
 };
 
+// Throws unless it is a folder; says that nothing is downloaded, as people expect of such names.
+void check_model_folder(const std::string& folder);
+
 // Removes the rows whose label is none of these, with a note.
 void leave_out_unseen_labels(minim::text::Dataset& data, const minim::text::LabelSet& labels);
 

@@ -7,6 +7,7 @@ namespace classifier {
 using namespace minim;
 
 SavedClassifier SavedClassifier::load(const std::string& folder, int64_t max_length) {
+  check_model_folder(folder);
   models::LoadReport report;
   auto model = models::DistilBertForSequenceClassification::from_pretrained(
       folder, {.map_weights = true}, &report);

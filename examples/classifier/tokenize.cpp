@@ -25,6 +25,7 @@ class Printer {
  public:
   explicit Printer(const TokenizeOptions& options)
       : ids_only_(options.format == "ids"), tokenizer_([&] {
+          check_model_folder(options.model);
           text::LoadedTokenizer loaded = text::load_tokenizer(options.model);
           print_notes(loaded.notes);
           return std::move(loaded.tokenizer);

@@ -141,6 +141,8 @@ std::unique_ptr<optim::AnyOptimizer> make_optimizer(const TrainOptions& options,
   NamedTensors trained;
   for (const NamedTensor& parameter : model.parameters())
     if (parameter.tensor.requires_grad()) trained.push_back(parameter);
+  check(!trained.empty(), "--freeze {}: freezes every parameter; nothing is left to train",
+        options.freeze);
   return optim::make_optimizer(options.optimizer,
                                optim::decay_groups(trained, options.weight_decay),
                                {.learning_rate = options.arguments.learning_rate,
@@ -153,6 +155,8 @@ std::unique_ptr<optim::AnyOptimizer> make_optimizer(const TrainOptions& options,
 
 void run(TrainOptions options) {
   check_options(options);
+  for (const std::string& folder : {options.model, options.tokenizer})
+    if (!folder.empty()) check_model_folder(folder);
   check(options.overwrite_output_dir || !exists(options.output_dir + "/config.json"),
         "{}: holds a model already; choose another --output-dir or add --overwrite-output-dir",
         options.output_dir);

@@ -97,6 +97,17 @@ TEST_CASE("files that are not there are named") {
   CHECK(contains(run.failure({"--tokenizer-name", run.folder / "none"}), run.folder / "none"));
 }
 
+TEST_CASE("options that leave nothing to do, or too much, are refused") {
+  const BadRun run(questions(8));
+  CHECK(run.failure({"--freeze", "*"}) ==
+        "--freeze *: freezes every parameter; nothing is left to train");
+  CHECK(contains(run.failure({"--freeze", "nope"}), "\"nope\""));
+  CHECK(run.failure({"--max-steps", "-1", "--num-train-epochs", "1e300"}) ==
+        "num_train_epochs: 1e+300 of 1 updates each are too many");
+  CHECK(contains(run.failure({"--optim", "adamx"}), "\"adamx\" is unknown; there are adamw"));
+  CHECK(contains(run.failure({"--config-overrides", "dim=13"}), "must divide dim 13"));
+}
+
 TEST_CASE("a validation label that training lacks is refused, or skipped on request") {
   const BadRun run(questions(16));
   write_whole_file(run.folder / "test.csv", questions(4) + "hello,greeting\nhi,greeting\n");
@@ -157,8 +168,12 @@ TEST_CASE("a model folder that lacks a file is refused by name") {
       failure_of({"predict", "--model-name-or-path", folder / "model", "--text", "a"});
   CHECK(contains(error, "vocab.txt"));
   CHECK(contains(error, "tokenizer.json"));
-  CHECK(contains(failure_of({"predict", "--model-name-or-path", folder / "none", "--text", "a"}),
-                 folder / "none"));
+  const std::string none =
+      folder / "none: no such folder; a model is a folder on this machine, nothing is downloaded";
+  CHECK(failure_of({"predict", "--model-name-or-path", folder / "none", "--text", "a"}) == none);
+  CHECK(failure_of({"tokenize", "--model-name-or-path", folder / "none", "--text", "a"}) == none);
+  CHECK(failure_of({"train", "--model-name-or-path", folder / "none", "--train-file", "a.csv",
+                    "--output-dir", folder / "run"}) == none);
 }
 
 TEST_CASE("a damaged model file is refused by name") {
