@@ -1,5 +1,6 @@
 #include "train/progress.h"
 
+#include <cmath>
 #include <cstdlib>
 #include <string_view>
 #include <sys/ioctl.h>
@@ -17,7 +18,7 @@ namespace {
 constexpr double redraw_every = 0.2, print_every = 10;
 
 std::string clock_text(double seconds) {
-  const auto s = int64_t(seconds + 0.5);
+  const int64_t s = std::llround(seconds);
   if (s >= 3600) return fmt::format("{}:{:02}:{:02}", s / 3600, s / 60 % 60, s % 60);
   return fmt::format("{}:{:02}", s / 60, s % 60);
 }
