@@ -46,7 +46,7 @@ void refuse_equal_numbers(const Dataset& train, const Occurrences& found) {
   for (const auto& [label, occurrence] : found) {
     const auto number = canonical_number(label);
     if (!number) continue;
-    const auto place = [&] { return label_place(train, *occurrence.first); };
+    const auto place = [&train, first = occurrence.first] { return label_place(train, *first); };
     if (integers && label.find('.') != label.npos && number->find('.') == number->npos) {
       fail("{}: label '{}' among integer labels, must be written as '{}'", place(), label, *number);
     }

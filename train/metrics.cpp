@@ -143,17 +143,22 @@ ConfusionMatrix confusion_matrix(const EvalPrediction& p) {
   return matrix;
 }
 
-Metrics classification_metrics(const EvalPrediction& p) {
+Metrics averaged_metrics(const EvalPrediction& p, Average average) {
   const ConfusionMatrix matrix = confusion_matrix(p);
   check(matrix.total() > 0,
         "classification_metrics: none of {} rows has a label, at least 1 is needed",
         p.predictions.size(0));
-  const Scores scores = matrix.scores(matrix.classes() == 2 ? Average::binary : Average::macro);
+  const Scores scores = matrix.scores(average);
   return {{"accuracy", matrix.accuracy()},
           {"precision", scores.precision},
           {"recall", scores.recall},
           {"f1", scores.f1},
           {"mcc", matrix.mcc()}};
+}
+
+Metrics classification_metrics(const EvalPrediction& p) {
+  const bool two = p.predictions.rank() == 2 && p.predictions.size(1) == 2;
+  return averaged_metrics(p, two ? Average::binary : Average::macro);
 }
 
 std::vector<ClassCounts> multi_label_counts(const EvalPrediction& p) {

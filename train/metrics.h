@@ -30,6 +30,8 @@ ConfusionMatrix confusion_matrix(const EvalPrediction& prediction);
 // confusion_matrix(prediction).scores(...) has other averages, and the warnings about 0 / 0. Throws
 // if no row has a label.
 Metrics classification_metrics(const EvalPrediction& prediction);
+// The same with an average of one's own.
+Metrics averaged_metrics(const EvalPrediction& prediction, Average average);
 
 // Several labels per row, each predicted where its logit is above 0: counts per label.
 std::vector<ClassCounts> multi_label_counts(const EvalPrediction& prediction);

@@ -15,7 +15,7 @@ namespace {
 
 struct EvaluateOptions {
   DataOptions data;
-  std::string model, test_file;
+  std::string model, test_file, average;
   int64_t batch_size = 32, max_seq_length = 0;
   bool skip_unseen_labels = false, json = false;
 };
@@ -45,8 +45,15 @@ void run(const EvaluateOptions& options) {
   const train::EncodedDataset encoded =
       train::encode_dataset(data, saved.tokenizer, saved.max_length, saved.type, saved.labels);
 
-  const train::Evaluator evaluator(saved.model, options.batch_size,
-                                   train::default_metrics(saved.type));
+  train::ComputeMetrics metrics = train::default_metrics(saved.type);
+  if (!options.average.empty()) {
+    check(saved.type == train::ProblemType::single_label_classification,
+          "--average: {} has no classes to average over", options.model);
+    metrics = [average = train::average_named(options.average)](const train::EvalPrediction& p) {
+      return train::averaged_metrics(p, average);
+    };
+  }
+  const train::Evaluator evaluator(saved.model, options.batch_size, std::move(metrics));
   const train::Evaluation evaluation = evaluator.evaluate(encoded.examples);
   if (options.json) {
     print_json(evaluation.metrics, evaluation.prediction, saved);
@@ -74,6 +81,10 @@ void add_evaluate(CLI::App& app) {
       ->check(CLI::NonNegativeNumber);
   verb.add_option(option("--per-device-eval-batch-size"), o.batch_size, "Rows of a batch")
       ->check(CLI::PositiveNumber);
+  verb.add_option("--average", o.average,
+                  "How precision, recall and F1 of the classes become one number (binary for two "
+                  "classes, else macro)")
+      ->check(CLI::IsMember({"binary", "macro", "micro", "weighted"}));
   verb.add_flag(option("--skip-unseen-labels"), o.skip_unseen_labels,
                 "Leave out rows whose label the model does not have");
   verb.add_flag("--json", o.json, "One JSON object, with the confusion matrix");

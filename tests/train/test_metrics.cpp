@@ -107,6 +107,7 @@ TEST_CASE("single-label metrics equal scikit-learn's") {
     check_close(value_of(metrics, "precision"), average.at("precision"));
     check_close(value_of(metrics, "recall"), average.at("recall"));
     check_close(value_of(metrics, "f1"), average.at("f1"));
+    check_close(value_of(averaged_metrics(p, Average::weighted), "f1"), c.at("weighted").at("f1"));
     ++compared;
   }
   CHECK(compared == 20);
