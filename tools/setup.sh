@@ -25,7 +25,7 @@ build_in() {
   local folder=$1 log
   shift
   log=$(mktemp)
-  echo "Building in $folder/ (about 2 minutes the first time) ..."
+  echo "Building in $folder/ (minutes the first time, seconds after that) ..."
   local setup=(meson setup "$folder" "$@")
   [ -f "$folder/build.ninja" ] && setup=(meson setup --reconfigure "$folder" "$@")
   if ! "${setup[@]}" >"$log" 2>&1 || ! ninja -C "$folder" >"$log" 2>&1; then
