@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "optim/adafactor.h"
+#include "optim/adafactor_torch.h"
 #include "optim/adam.h"
 #include "optim/adamw.h"
 #include "optim/sgd.h"
@@ -23,6 +25,25 @@ constexpr OwnArgument own_arguments[] = {
     {"weight_decay", "weight_decay", &OptimizerArguments::weight_decay},
 };
 
+// The argument that sets an option, or null. Adafactor's optional beta1 is not Adam's.
+const OwnArgument* own_argument(const OptionField& field) {
+  const auto* own = std::ranges::find(own_arguments, field.key, &OwnArgument::key);
+  if (own == std::end(own_arguments)) return nullptr;
+  const bool optional = std::holds_alternative<std::optional<double>*>(field.value);
+  return optional && field.key != "lr" ? nullptr : own;
+}
+
+// What Hugging Face's Trainer makes of a rule where it does not take its defaults.
+template <class Rule>
+typename Rule::Options trainer_options() {
+  return {};
+}
+// The Trainer has a rate and a schedule of its own.
+template <>
+AdafactorRule::Options trainer_options<AdafactorRule>() {
+  return {.scale_parameter = false, .relative_step = false};
+}
+
 // Python's spellings of true, false and nothing, as Hugging Face's commands have them.
 std::string our_spelling(std::string_view value) {
   if (value == "True") return "true";
@@ -39,14 +60,13 @@ void read_optim_args(std::string_view rule, std::string_view text, const OptionF
     check(equals != std::string_view::npos, "optim_args: \"{}\" has no value; write key=value",
           pair);
     const std::string_view key = pair.substr(0, equals);
-    const auto* own = std::ranges::find(own_arguments, key, &OwnArgument::key);
-    check(own == std::end(own_arguments), "optim_args: {} is set by {}", key,
-          own == std::end(own_arguments) ? "" : own->argument);
     std::string known;
     bool found = false;
     for (OptionField field : fields) {
       known += fmt::format("{}{}", known.empty() ? "" : ", ", field.key);
       if (field.key != key) continue;
+      if (const OwnArgument* own = own_argument(field))
+        fail("optim_args: {} is set by {}", key, own->argument);
       field.from_text(rule, our_spelling(pair.substr(equals + 1)));
       found = true;
     }
@@ -57,12 +77,17 @@ void read_optim_args(std::string_view rule, std::string_view text, const OptionF
 template <class Rule>
 std::unique_ptr<AnyOptimizer> make(std::vector<ParameterGroup> groups,
                                    const OptimizerArguments& arguments) {
-  typename Rule::Options options;
+  typename Rule::Options options = trainer_options<Rule>();
   OptionFields fields;
   Rule::list_options(options, fields);
-  for (const OwnArgument& own : own_arguments)
-    for (const OptionField& field : fields)
-      if (field.key == own.key) *std::get<double*>(field.value) = arguments.*own.value;
+  for (const OptionField& field : fields) {
+    const OwnArgument* own = own_argument(field);
+    if (own == nullptr) continue;
+    if (double* const* value = std::get_if<double*>(&field.value))
+      **value = arguments.*own->value;
+    else
+      *std::get<std::optional<double>*>(field.value) = arguments.*own->value;
+  }
   read_optim_args(Rule::name, arguments.optim_args, fields);
   return std::make_unique<Optimizer<Rule>>(std::move(groups), options);
 }
@@ -78,6 +103,8 @@ const std::vector<Entry>& entries() {
       {"adamw", {"adamw_torch", "adamw_torch_fused"}, make<AdamWRule>},
       {"adam", {}, make<AdamRule>},
       {"sgd", {}, make<SgdRule>},
+      {"adafactor", {}, make<AdafactorRule>},
+      {"adafactor_torch", {}, make<AdafactorTorchRule>},
   };
   return all;
 }

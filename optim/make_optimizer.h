@@ -22,8 +22,9 @@ struct OptimizerArguments {
 std::vector<std::string_view> optimizer_names();
 
 // The optimizer of that name ("adamw"; Hugging Face's "adamw_torch" and "adamw_torch_fused" are the
-// same). Throws for a name that is none, listing those there are, and for optim_args that name no
-// option, one that has an argument of its own, or no value of it.
+// same). "adafactor" takes the rate given, with scale_parameter and relative_step off, as their
+// Trainer has it. Throws for a name that is none, listing those there are, and for optim_args that
+// name no option, one that has an argument of its own, or no value of it.
 std::unique_ptr<AnyOptimizer> make_optimizer(std::string_view name,
                                              std::vector<ParameterGroup> groups,
                                              const OptimizerArguments& arguments);

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <fstream>
 #include <set>
 
 #include <doctest/doctest.h>
@@ -8,6 +7,7 @@
 #include "core/safetensors.h"
 #include "optim/adamw.h"
 #include "tests/optim/optim_testing.h"
+#include "tests/optim/reference_testing.h"
 
 using namespace minim;
 using namespace minim::optim;
@@ -15,12 +15,6 @@ using namespace minim::test;
 using nlohmann::json;
 
 namespace {
-
-const std::string folder = MINIM_TEST_DATA "/optimizers/";
-
-json read_json(const std::string& name) {
-  return json::parse(std::ifstream(folder + name));
-}
 
 AdamWRule::Options options_from(const json& o) {
   return {.lr = o["lr"],
@@ -32,35 +26,13 @@ AdamWRule::Options options_from(const json& o) {
           .maximize = o["maximize"]};
 }
 
-// Row `index` of a tensor whose first dimension counts steps.
-Tensor row(const Tensor& steps, int64_t index) {
-  Shape shape = steps.shape();
-  shape.erase(0);
-  return steps.view(shape, contiguous_strides(shape), index * shape.numel()).clone();
-}
-
-// Largest |got - expected| / (|expected| + 1e-3); infinity where NaN or infinities differ.
-double worst_error(const Tensor& got, const Tensor& expected) {
-  REQUIRE(got.shape() == expected.shape());
-  double worst = 0;
-  const auto a = got.to_vector<double>(), b = expected.to_vector<double>();
-  for (size_t i = 0; i < a.size(); ++i) {
-    if (!std::isfinite(b[i]))
-      worst = is_near(a[i], b[i], 0) ? worst : INFINITY;
-    else
-      worst = std::max(worst, std::abs(a[i] - b[i]) / (std::abs(b[i]) + 1e-3));
-    if (std::isnan(a[i]) && !std::isnan(b[i])) worst = INFINITY;
-  }
-  return worst;
-}
-
 }  // namespace
 
 // Ten steps under every option, against torch.optim.AdamW: parameters after each step, and the
 // state after steps 1, 2 and 10. Bounds as the README of the data derives them.
 TEST_CASE("adamw: every reference trajectory of torch.optim.AdamW") {
-  const json table = read_json("adamw.json");
-  const Checkpoint data = read_safetensors(folder + "adamw.safetensors");
+  const json table = read_optimizer_json("adamw.json");
+  const Checkpoint data = read_safetensors(optimizer_references + "adamw.safetensors");
   for (const auto& [variant, dtype, bound] :
        {std::tuple("f64", DType::f64, 1e-12), std::tuple("f32", DType::f32, 2e-5)}) {
     double worst = 0;
@@ -127,26 +99,18 @@ TEST_CASE("adamw: every reference trajectory of torch.optim.AdamW") {
 }
 
 TEST_CASE("adamw: the example that can be followed by hand, with amsgrad and with maximize") {
-  const json golden = read_json("golden_vectors.json");
+  const json golden = read_optimizer_json("golden_vectors.json");
   for (const json& expected : golden["rows"]) {
     const std::string label = expected["label"];
     if (label != "torch AdamW" && label != "amsgrad" && label != "maximize") continue;
     CAPTURE(label);
-    std::vector<double> start;
-    for (const auto& line : golden["p0"])
-      for (const double value : line)
-        start.push_back(value);
-    const Tensor p = parameter(start, {2, 3});
+    const Tensor p = parameter(flattened(golden["p0"]), {2, 3});
     AdamW optimizer({{"p", p}}, {.lr = 0.01,
                                  .weight_decay = 0.1,
                                  .amsgrad = label == "amsgrad",
                                  .maximize = label == "maximize"});
     for (size_t step = 0; step < 3; ++step) {
-      std::vector<double> gradient;
-      for (const auto& line : golden["gradients"][step])
-        for (const double value : line)
-          gradient.push_back(value);
-      Tensor(p).set_grad(Tensor::from(gradient, {2, 3}));
+      Tensor(p).set_grad(Tensor::from(flattened(golden["gradients"][step]), {2, 3}));
       optimizer.step();
       for (size_t i = 0; i < 6; ++i)
         CHECK(is_near(p.values<double>()[i], expected["p_after_each_step"][step][i], 1e-12));
