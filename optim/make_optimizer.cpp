@@ -5,6 +5,7 @@
 #include "optim/adafactor.h"
 #include "optim/adafactor_torch.h"
 #include "optim/adam.h"
+#include "optim/adam8bit.h"
 #include "optim/adamw.h"
 #include "optim/sgd.h"
 
@@ -102,6 +103,8 @@ const std::vector<Entry>& entries() {
   static const std::vector<Entry> all = {
       {"adamw", {"adamw_torch", "adamw_torch_fused"}, make<AdamWRule>},
       {"adam", {}, make<AdamRule>},
+      {"adam8bit", {}, make<Adam8bitRule>},
+      {"adamw8bit", {"adamw_bnb_8bit", "adamw_8bit"}, make<AdamW8bitRule>},
       {"sgd", {}, make<SgdRule>},
       {"adafactor", {}, make<AdafactorRule>},
       {"adafactor_torch", {}, make<AdafactorTorchRule>},

@@ -1,0 +1,54 @@
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <cstdint>
+
+#include "optim/code_map.h"
+
+// One block at a time, in loops that vectorise; private to optim/.
+namespace minim::optim {
+
+inline void dequantize_block(const uint8_t* codes, float absmax, const float* values, float* x,
+                             int64_t n) {
+#pragma GCC ivdep
+  for (int64_t i = 0; i < n; ++i)
+    x[i] = values[codes[i]] * absmax;
+}
+
+// NaN if any element is NaN. The bits of floats that are not negative order as the floats do, and
+// those of NaN are larger than infinity's.
+inline float largest_magnitude(const float* x, int64_t n) {
+  int32_t largest = 0;
+  for (int64_t i = 0; i < n; ++i)
+    largest = std::max(largest, std::bit_cast<int32_t>(x[i]) & 0x7FFFFFFF);
+  return std::bit_cast<float>(largest);
+}
+
+// Writes the codes of a block and returns the scale to be kept for it.
+inline float quantize_block(const float* x, const CodeMap& map, bool is_last, uint8_t* codes,
+                            int64_t n) {
+  float absmax = largest_magnitude(x, n);
+  float divisor = absmax == 0.0f ? 1.0f : absmax;
+  if (map.rules().raise_scales) {
+    divisor = absmax < 1e-38f ? 1e-38f : absmax;
+    if (is_last) absmax = divisor;
+  }
+  const uint32_t* search = map.search();
+  const uint32_t flip = map.flip();
+  if (map.rules().floor) {
+    // A quotient that underflows is still positive.
+#pragma GCC ivdep
+    for (int64_t i = 0; i < n; ++i) {
+      const float quotient = x[i] / divisor;
+      codes[i] = CodeMap::find(search, flip, quotient == 0.0f && x[i] > 0.0f ? 1e-45f : quotient);
+    }
+  } else {
+#pragma GCC ivdep
+    for (int64_t i = 0; i < n; ++i)
+      codes[i] = CodeMap::find(search, flip, x[i] / divisor);
+  }
+  return absmax;
+}
+
+}  // namespace minim::optim
