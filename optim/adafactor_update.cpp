@@ -109,11 +109,12 @@ struct Factors {
   HD R limited(R factor) const { return factor > largest ? largest : factor; }
 };
 
-// Sums of U^2.
+// Sums of U^2, column by column first: a plain loop over a row vectorises with the limit in it.
 template <class T>
 struct FactoredUpdateSquares {
   using R = Compute<T>;
   const T* g;
+  R* column_sums;   // [tiles, columns], for work
   double* squares;  // [tiles]
   Tiles tiles;
   Factors<R> factors;
@@ -124,15 +125,17 @@ struct FactoredUpdateSquares {
     const int64_t n = tiles.columns, matrix = tiles.matrix(tile);
     const Factors<R> f = factors;
     const R* const column = f.column + matrix * n;
-    double sum = 0;
+    R* const sums = column_sums + tile * n;
+    group.each(n, [&](int64_t j) { sums[j] = R(0); });
     tiles.each_row(tile, [&](int64_t i) {
       const T* const gi = g + i * n;
       const R of_row = f.of_row(i, matrix);
-      sum += double(group.sum(n, [&](int64_t j) {
+      group.each(n, [&](int64_t j) {
         const R x = R(gi[j]) * gradient_scale * f.limited(of_row * column[j]);
-        return x * x;
-      }));
+        sums[j] += x * x;
+      });
     });
+    const double sum = group.sum(n, [&](int64_t j) { return double(sums[j]); });
     if (group.leader()) squares[tile] = sum;
   }
 };
@@ -283,15 +286,13 @@ double update_factored(const Update& u, const AdafactorAverages& averages,
 
   const Tensor squares = Tensor::empty({tiles.count()}, DType::f64);
   const Tensor factor = Tensor::empty({columns}, dtype_of<R>);
-  {
-    const Tensor sums = Tensor::empty({tiles.count(), tiles.columns}, dtype_of<R>);
-    launch_rows(device, tiles.count(), tile_size,
-                FactoredSquares<T>{p, g, row, sums.data<R>(), squares.data<double>(), tiles, scale,
-                                   keep, weight, added});
-    launch_elements(device, columns,
-                    FactoredColumns<R>{column, factor.data<R>(), sums.data<R>(), tiles.rows,
-                                       tiles.columns, tiles.per_matrix, keep, weight, added});
-  }
+  const Tensor sums = Tensor::empty({tiles.count(), tiles.columns}, dtype_of<R>);
+  launch_rows(device, tiles.count(), tile_size,
+              FactoredSquares<T>{p, g, row, sums.data<R>(), squares.data<double>(), tiles, scale,
+                                 keep, weight, added});
+  launch_elements(device, columns,
+                  FactoredColumns<R>{column, factor.data<R>(), sums.data<R>(), tiles.rows,
+                                     tiles.columns, tiles.per_matrix, keep, weight, added});
   const double rms_of_p = rms(squares, u.parameter.numel());
   const Tensor mean = Tensor::empty({tiles.matrices}, dtype_of<R>);
   launch_rows(device, tiles.matrices, tiles.rows,
@@ -299,8 +300,9 @@ double update_factored(const Update& u, const AdafactorAverages& averages,
 
   const double largest = std::min(n.largest_factor, double(std::numeric_limits<R>::max()));
   const Factors<R> factors{row, mean.data<R>(), factor.data<R>(), R(largest)};
-  launch_rows(device, tiles.count(), tile_size,
-              FactoredUpdateSquares<T>{g, squares.data<double>(), tiles, factors, scale});
+  launch_rows(
+      device, tiles.count(), tile_size,
+      FactoredUpdateSquares<T>{g, sums.data<R>(), squares.data<double>(), tiles, factors, scale});
   move_weights<T>(u, averages, n, rms_of_p, rms(squares, u.parameter.numel()),
                   [&]<bool averaged>(const MoveWeight<T, averaged>& move) {
                     launch_rows(device, tiles.count(), tile_size,

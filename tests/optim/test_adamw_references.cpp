@@ -33,8 +33,9 @@ AdamWRule::Options options_from(const json& o) {
 TEST_CASE("adamw: every reference trajectory of torch.optim.AdamW") {
   const json table = read_optimizer_json("adamw.json");
   const Checkpoint data = read_safetensors(optimizer_references + "adamw.safetensors");
-  for (const auto& [variant, dtype, bound] :
+  for (const auto& [label, dtype, bound] :
        {std::tuple("f64", DType::f64, 1e-12), std::tuple("f32", DType::f32, 2e-5)}) {
+    const std::string variant = label;
     double worst = 0;
     for (const json& test : table["cases"]) {
       const std::string name = test["name"];
@@ -70,7 +71,8 @@ TEST_CASE("adamw: every reference trajectory of torch.optim.AdamW") {
         }
         test.contains("lr_per_step") ? optimizer.step(test["lr_per_step"][size_t(step - 1)])
                                      : optimizer.step();
-        for (const auto& [parameter, p, state] : optimizer.items()) {
+        for (const auto& [full_name, p, state] : optimizer.items()) {
+          const std::string parameter(full_name);
           CAPTURE(parameter);
           const std::string prefix = fmt::format("{}/{}/{}/", name, parameter, variant);
           const double error = worst_error(p, row(data.tensor(prefix + "p"), step - 1));
@@ -83,9 +85,10 @@ TEST_CASE("adamw: every reference trajectory of torch.optim.AdamW") {
           }
           REQUIRE(state != nullptr);
           CHECK(state->step == int64_t(data.tensor(at_step + "step").item()));
-          for (const auto& [key, value] : {std::pair("exp_avg", state->exp_avg),
-                                           {"exp_avg_sq", state->exp_avg_sq},
-                                           {"max_exp_avg_sq", state->max_exp_avg_sq}}) {
+          for (const auto& [state_key, value] : {std::pair("exp_avg", state->exp_avg),
+                                                 {"exp_avg_sq", state->exp_avg_sq},
+                                                 {"max_exp_avg_sq", state->max_exp_avg_sq}}) {
+            const std::string key = state_key;
             CAPTURE(key);
             CHECK(data.contains(at_step + key) == value.defined());
             if (value.defined()) CHECK(worst_error(value, data.tensor(at_step + key)) <= bound);
@@ -93,8 +96,7 @@ TEST_CASE("adamw: every reference trajectory of torch.optim.AdamW") {
         }
       }
     }
-    MESSAGE(std::string(variant) << ": worst error of a parameter " << worst << ", allowed "
-                                 << bound);
+    MESSAGE(variant << ": worst error of a parameter " << worst << ", allowed " << bound);
   }
 }
 
