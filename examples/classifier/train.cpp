@@ -260,7 +260,10 @@ void add_train(CLI::App& app) {
   verb.add_option(option("--max-seq-length"), o.max_seq_length, "Tokens that are kept of a text")
       ->check(at_least_three);
 
-  verb.add_option("--optim", o.optimizer, "adamw (or adamw_torch)");
+  std::string known;
+  for (const std::string_view name : optim::optimizer_names())
+    known += (known.empty() ? "" : ", ") + std::string(name);
+  verb.add_option("--optim", o.optimizer, known + ", or Hugging Face's name of it");
   verb.add_option(option("--optim-args"), o.optimizer_arguments,
                   "Other fields of the optimizer's options, such as amsgrad=True");
   verb.add_option(option("--learning-rate"), a.learning_rate, "Highest learning rate");
