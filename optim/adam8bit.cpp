@@ -6,7 +6,6 @@
 
 #include "core/parallel.h"
 #include "optim/adam_update.h"
-#include "optim/code_map.h"
 #include "optim/option_checks.h"
 #include "optim/quantize.h"
 #include "optim/quantize_block.h"
@@ -26,17 +25,6 @@ bool keeps_f32(const ParameterSpec& parameter, int64_t min_8bit_size, std::strin
     names.remove_prefix(std::min(part.size() + 1, names.size()));
   }
   return false;
-}
-
-struct Maps {
-  const CodeMap& exp_avg;
-  const CodeMap& exp_avg_sq;
-};
-
-Maps maps_for(std::string_view behaviour, std::string_view name) {
-  const bool ours = behaviour == "minim";
-  const std::string_view own = ours ? name : "bitsandbytes";
-  return {code_map(own, true), code_map(own, false, behaviour != "bitsandbytes")};
 }
 
 // One step of the elements of one block, whose moments are in f32. Returns how many it left alone.
@@ -81,7 +69,7 @@ struct Coded {
 
 // Every block of a parameter: reads and writes its codes, weights and gradients once.
 template <class T, class Step>
-int64_t step_blocks(const Update& u, const Coded& state, const Maps& maps, int64_t block,
+int64_t step_blocks(const Update& u, const Coded& state, const MomentMaps& maps, int64_t block,
                     const Step& step) {
   T* p = u.parameter.data<T>();
   const T* g = u.gradient.data<T>();
@@ -111,6 +99,11 @@ int64_t step_blocks(const Update& u, const Coded& state, const Maps& maps, int64
 }
 
 }  // namespace
+
+MomentMaps moment_maps(std::string_view behaviour, std::string_view code_map) {
+  const std::string_view name = behaviour == "minim" ? code_map : "bitsandbytes";
+  return {optim::code_map(name, true), optim::code_map(name, false, behaviour != "bitsandbytes")};
+}
 
 template <bool adamw>
 void BasicAdam8bitRule<adamw>::list_options(Options& options, OptionFields& fields) {
@@ -179,7 +172,7 @@ void BasicAdam8bitRule<adamw>::update(const Update& u, State& state, const Optio
     state.step = full.step;
     return;
   }
-  const Maps code = maps_for(o.behaviour, o.code_map);
+  const MomentMaps code = moment_maps(o.behaviour, o.code_map);
   const std::string wanted = o.behaviour + " " + o.code_map;
   if (maps.empty()) {
     std::ranges::copy(code.exp_avg.values(), exp_avg_values.data<float>());

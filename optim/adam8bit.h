@@ -4,9 +4,18 @@
 #include <string>
 #include <string_view>
 
+#include "optim/code_map.h"
 #include "optim/optimizer.h"
 
 namespace minim::optim {
+
+// What the codes of the two moments stand for.
+struct MomentMaps {
+  const CodeMap& exp_avg;
+  const CodeMap& exp_avg_sq;
+};
+// The maps under these options of an 8-bit Adam.
+MomentMaps moment_maps(std::string_view behaviour, std::string_view code_map);
 
 // Adam whose two moments are kept in one byte per weight each (Dettmers et al., "8-bit optimizers
 // via block-wise quantization", 2022): blocks of codes with a scale, as quantize_blockwise() makes
@@ -37,7 +46,7 @@ struct BasicAdam8bitRule {
     int64_t min_8bit_size = 4096;  // parameters with fewer elements keep their moments in f32
     // So do those whose names hold one of these texts, separated by "|". "embeddings" is what
     // Hugging Face's Trainer does under bitsandbytes.
-    std::string keep_f32 = "";
+    std::string keep_f32 = {};
     std::string code_map = "dynamic";  // any of code_map_names(); the same for all groups
     std::string behaviour = "minim";   // likewise
   };
@@ -57,7 +66,7 @@ struct BasicAdam8bitRule {
 
   // What the codes of exp_avg and exp_avg_sq stand for; f32 [256] each, part of the state.
   Tensor exp_avg_values, exp_avg_sq_values;
-  std::string maps = "";  // behaviour and code map that they are of; empty before the first step
+  std::string maps = {};  // behaviour and code map that they are of; empty before the first step
 };
 
 // The two differ in name and in their default of weight_decay alone.

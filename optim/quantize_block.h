@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstdint>
+#include <limits>
 
 #include "optim/code_map.h"
 
@@ -36,12 +37,13 @@ inline float quantize_block(const float* x, const CodeMap& map, bool is_last, ui
   }
   const uint32_t* search = map.search();
   const uint32_t flip = map.flip();
-  if (map.rules().floor) {
-    // A quotient that underflows is still positive.
+  if (map.rules().floor && divisor > 1.0f) {
+    // The quotient may underflow, but is positive still: no less than the smallest float.
 #pragma GCC ivdep
     for (int64_t i = 0; i < n; ++i) {
-      const float quotient = x[i] / divisor;
-      codes[i] = CodeMap::find(search, flip, quotient == 0.0f && x[i] > 0.0f ? 1e-45f : quotient);
+      const int32_t quotient = std::bit_cast<int32_t>(x[i] / divisor);
+      const int32_t least = x[i] > 0.0f ? 1 : std::numeric_limits<int32_t>::min();
+      codes[i] = CodeMap::find(search, flip, std::bit_cast<float>(std::max(quotient, least)));
     }
   } else {
 #pragma GCC ivdep

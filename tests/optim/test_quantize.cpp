@@ -175,6 +175,12 @@ TEST_CASE("quantize: coding what was decoded changes nothing more") {
   CHECK(shrunk[0] == -0.99296875f);
 }
 
+TEST_CASE("quantize: with a floor a positive number keeps its sign where the quotient underflows") {
+  const CodeMap& map = code_map("dynamic", false, true);
+  const Quantized q = quantize_blockwise(vector({1e20f, 1e-38f, 0}), map);  // 1e-58 is no float
+  CHECK(q.codes.to_vector<uint8_t>() == std::vector<uint8_t>{255, 1, 0});
+}
+
 TEST_CASE("quantize: f64, half precision and strided tensors are read as they are") {
   const CodeMap& map = code_map("dynamic", true);
   const Tensor x = Tensor::from({1.0f, 2.0f, 3.0f, -4.0f, 5.0f, 6.0f}, {2, 3});
