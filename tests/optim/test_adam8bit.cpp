@@ -193,6 +193,22 @@ TEST_CASE("adam8bit: linear codes stop weights with small gradients, dynamic cod
   CHECK(moved("linear") < 0.25);
 }
 
+TEST_CASE("adam8bit: without eps, gradients of any scale give the same steps and the same codes") {
+  // Powers of two scale m, sqrt(v) and both scales exactly; codes are relative to the scales.
+  const auto run = [](float scale) {
+    return path<Adam8bit>(Adam8bitRule::Options{.eps = 0, .min_8bit_size = 1}, 600, 5,
+                          [scale](int step) {
+                            Floats values = noise(600, step + 2);
+                            for (float& value : values)
+                              value *= scale;
+                            return values;
+                          });
+  };
+  const auto expected = run(1);
+  CHECK(run(0x1p-20f) == expected);
+  CHECK(run(0x1p20f) == expected);
+}
+
 TEST_CASE("adam8bit: a large gradient disturbs its own block, not the next") {
   const auto run = [](float outlier) {
     return path<Adam8bit>(Adam8bitRule::Options{.min_8bit_size = 1}, 512, 10,
