@@ -38,7 +38,7 @@ TEST_CASE("sha256 gives the published digest of \"abc\"") {
 
 TEST_CASE("randperm gives torch's order for every reference size and seed") {
   const Json cases = reference()["randperm"];
-  REQUIRE(cases.size() > 0);
+  REQUIRE(cases.size() > 3);
   for (const Json& c : cases) {
     CAPTURE(c["n"].get<int64_t>());
     CAPTURE(c["seed"].get<uint64_t>());
@@ -49,7 +49,9 @@ TEST_CASE("randperm gives torch's order for every reference size and seed") {
 }
 
 TEST_CASE("each epoch has the order in which transformers' Trainer feeds rows") {
-  for (const Json& c : reference()["trainer"]) {
+  const Json cases = reference()["trainer"];
+  REQUIRE(cases.size() > 3);
+  for (const Json& c : cases) {
     const Json& arguments = c["arguments"];
     const uint64_t seed = arguments.value("data_seed", arguments.value("seed", uint64_t(42)));
     const Sampler sampler(c["rows"], {.batch_size = c["batch"], .seed = seed});
