@@ -39,20 +39,26 @@ class CodeMap {
   float value(uint8_t code) const { return values_[code]; }
 
   // The code nearest to x; beyond the ends that of the nearer end.
-  uint8_t nearest(float x) const { return find(search_.data(), flip_, x); }
+  uint8_t nearest(float x) const {
+    const uint32_t key = key_of(x, flip_);
+    return find(search_.data(), uint16_t(key >> 16), uint16_t(key));
+  }
 
-  // The search, for loops over many numbers: code = find(search(), flip(), x). It takes one look-up
-  // and no branch. The upper 16 bits of a float (sign, exponent, 7 bits of the mantissa) pick a
-  // cell so narrow that it holds one boundary at most. Its entry has the cell's lower code in the
-  // upper half, and in the lower half the complement of the boundary's remaining 16 bits, so that
-  // adding those of x carries into the code where x is beyond the boundary.
-  static uint8_t find(const uint32_t* search, uint32_t flip, float x) {
+  // The search, for loops over many numbers, takes one look-up and no branch. The upper 16 bits of
+  // a float (sign, exponent, 7 bits of the mantissa) pick a cell so narrow that it holds one
+  // boundary at most. The cell's entry has its lower code in the upper half, and in the lower half
+  // the complement of the boundary's remaining 16 bits, so that adding those of the float carries
+  // into the code where it lies beyond the boundary.
+  static uint8_t find(const uint32_t* search, uint16_t upper, uint16_t lower) {
+    return uint8_t((search[upper] + lower) >> 16);
+  }
+  // The bits of x in an order that grows with the code.
+  static uint32_t key_of(float x, uint32_t flip) {
     const uint32_t bits = std::bit_cast<uint32_t>(x);
-    const uint32_t key = bits ^ (uint32_t(int32_t(bits) >> 31) & flip);
-    return uint8_t((search[int32_t(key >> 16)] + (key & 0xFFFFu)) >> 16);
+    return bits ^ (uint32_t(int32_t(bits) >> 31) & flip);
   }
   const uint32_t* search() const { return search_.data(); }
-  // Bits to be flipped in negative numbers, so that keys grow with the code.
+  // What key_of() flips in negative numbers.
   uint32_t flip() const { return flip_; }
 
  private:

@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "optim/code_map.h"
+#include "optim/quantize.h"
 
 // One block at a time, in loops that vectorise; private to optim/.
 namespace minim::optim {
@@ -37,19 +38,27 @@ inline float quantize_block(const float* x, const CodeMap& map, bool is_last, ui
   }
   const uint32_t* search = map.search();
   const uint32_t flip = map.flip();
+  // Keys in two halves: indices that lie in memory are looked up faster than those in registers.
+  uint16_t upper[largest_block], lower[largest_block];
+  const auto split = [&](int64_t i, float quotient) {
+    const uint32_t key = CodeMap::key_of(quotient, flip);
+    upper[i] = uint16_t(key >> 16);
+    lower[i] = uint16_t(key);
+  };
   if (map.rules().floor && divisor > 1.0f) {
     // The quotient may underflow, but is positive still: no less than the smallest float.
-#pragma GCC ivdep
     for (int64_t i = 0; i < n; ++i) {
       const int32_t quotient = std::bit_cast<int32_t>(x[i] / divisor);
       const int32_t least = x[i] > 0.0f ? 1 : std::numeric_limits<int32_t>::min();
-      codes[i] = CodeMap::find(search, flip, std::bit_cast<float>(std::max(quotient, least)));
+      split(i, std::bit_cast<float>(std::max(quotient, least)));
     }
   } else {
-#pragma GCC ivdep
     for (int64_t i = 0; i < n; ++i)
-      codes[i] = CodeMap::find(search, flip, x[i] / divisor);
+      split(i, x[i] / divisor);
   }
+#pragma GCC ivdep
+  for (int64_t i = 0; i < n; ++i)
+    codes[i] = CodeMap::find(search, upper[i], lower[i]);
   return absmax;
 }
 
