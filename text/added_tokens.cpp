@@ -18,7 +18,7 @@ char32_t char_before(std::string_view text, size_t at) {
 }
 
 bool is_space(char32_t c) {
-  return char_class(c) & kSpaceClass;
+  return char_class(c) & space_class;
 }
 
 }  // namespace

@@ -9,15 +9,15 @@ IdEncoder::IdEncoder(const NormalizerOptions& options, const WordPiece& wordpiec
     : options_(options) {
   for (int byte = 0; byte < 256; ++byte) {
     lower_[size_t(byte)] = identity_[size_t(byte)] = uint8_t(byte);
-    kind_[size_t(byte)] = kOther;
+    kind_[size_t(byte)] = other;
     if (byte >= 128) continue;
     const auto c = char32_t(byte);
     const Boundary boundary = boundary_of(c);
-    const bool deleted = options.clean_text && (char_class(c) & kControlClass);
-    kind_[size_t(byte)] = deleted                             ? kOther
-                          : boundary == Boundary::space       ? kSpace
-                          : boundary == Boundary::punctuation ? kPunctuation
-                                                              : kLetter;
+    const bool deleted = options.clean_text && (char_class(c) & control_class);
+    kind_[size_t(byte)] = deleted                             ? other
+                          : boundary == Boundary::space       ? space
+                          : boundary == Boundary::punctuation ? punctuation
+                                                              : letter;
     if (options.lowercase && byte >= 'A' && byte <= 'Z') lower_[size_t(byte)] = uint8_t(byte + 32);
     const char word = char(byte);
     const int32_t id = wordpiece.find({&word, 1});
@@ -32,15 +32,15 @@ void IdEncoder::encode(const WordPiece& wordpiece, std::string_view text,
   const auto longest = size_t(wordpiece.options().max_input_chars_per_word);
   const auto byte = [&](size_t at) { return uint8_t(text[at]); };
   for (size_t at = 0;;) {
-    while (at < text.size() && kind_[byte(at)] == kSpace)
+    while (at < text.size() && kind_[byte(at)] == space)
       ++at;
     if (at == text.size()) return;
     const size_t begin = at;
     // Most words are pieces: walk the vocabulary while looking for the word's end.
     int32_t node = Trie::root_state;
-    for (; at < text.size() && kind_[byte(at)] == kLetter; ++at)
+    for (; at < text.size() && kind_[byte(at)] == letter; ++at)
       node = trie.step(node, lower_[byte(at)]);
-    if (at < text.size() && kind_[byte(at)] == kOther) {
+    if (at < text.size() && kind_[byte(at)] == other) {
       at = encode_mixed_word(wordpiece, text, begin, at, ids);
     } else if (at > begin) {
       const int32_t id = trie.value(node);
@@ -49,8 +49,7 @@ void IdEncoder::encode(const WordPiece& wordpiece, std::string_view text,
       else
         wordpiece.segment(text.substr(begin, at - begin), int64_t(at - begin), lower_.data(), ids);
     }
-    if (at < text.size() && kind_[byte(at)] == kPunctuation)
-      ids.push_back(punctuation_[byte(at++)]);
+    if (at < text.size() && kind_[byte(at)] == punctuation) ids.push_back(punctuation_[byte(at++)]);
   }
 }
 
@@ -76,13 +75,13 @@ size_t IdEncoder::encode_mixed_word(const WordPiece& wordpiece, std::string_view
     add_letter(uint8_t(text[begin]));
   while (at < text.size()) {
     const Kind kind = kind_[uint8_t(text[at])];
-    if (kind == kSpace || kind == kPunctuation) break;
-    if (kind == kLetter) {
+    if (kind == space || kind == punctuation) break;
+    if (kind == letter) {
       add_letter(uint8_t(text[at++]));
       continue;
     }
     run.clear();
-    while (at < text.size() && kind_[uint8_t(text[at])] == kOther) {
+    while (at < text.size() && kind_[uint8_t(text[at])] == other) {
       const DecodedUtf8 next = decode_utf8(text, at);
       run.push_back({next.code_point, 0});
       at += size_t(next.length);

@@ -21,7 +21,7 @@ class IdEncoder {
   void encode(const WordPiece& wordpiece, std::string_view text, std::vector<int32_t>& ids) const;
 
  private:
-  enum Kind : uint8_t { kLetter, kSpace, kPunctuation, kOther };
+  enum Kind : uint8_t { letter, space, punctuation, other };
   struct Word {
     std::string bytes;  // normalised
     int64_t chars = 0;
@@ -30,7 +30,7 @@ class IdEncoder {
                            size_t at, std::vector<int32_t>& ids) const;
 
   NormalizerOptions options_;
-  std::array<Kind, 256> kind_;              // kOther: not ASCII, or deleted
+  std::array<Kind, 256> kind_;              // other: not ASCII, or deleted
   std::array<uint8_t, 256> lower_;          // what an ASCII letter becomes
   std::array<uint8_t, 256> identity_;       // the same for text that is normalised
   std::array<int32_t, 128> punctuation_{};  // ids of ASCII punctuation as words

@@ -36,8 +36,8 @@ void clean(std::vector<NormalizedChar>& chars) {
   size_t kept = 0;
   for (NormalizedChar c : chars) {
     const uint8_t bits = char_class(c.code_point);
-    if ((bits & kControlClass) || c.code_point == 0xFFFD) continue;
-    if (bits & kSpaceClass) c.code_point = ' ';
+    if ((bits & control_class) || c.code_point == 0xFFFD) continue;
+    if (bits & space_class) c.code_point = ' ';
     chars[kept++] = c;
   }
   chars.resize(kept);
@@ -45,7 +45,7 @@ void clean(std::vector<NormalizedChar>& chars) {
 
 void surround_ideographs(std::vector<NormalizedChar>& chars) {
   const auto is_ideograph = [](const NormalizedChar& c) {
-    return char_class(c.code_point) & kIdeographClass;
+    return char_class(c.code_point) & ideograph_class;
   };
   const auto count = std::count_if(chars.begin(), chars.end(), is_ideograph);
   if (count == 0) return;
@@ -64,7 +64,7 @@ void surround_ideographs(std::vector<NormalizedChar>& chars) {
 
 void drop_marks(std::vector<NormalizedChar>& chars) {
   std::erase_if(chars,
-                [](const NormalizedChar& c) { return char_class(c.code_point) & kMarkClass; });
+                [](const NormalizedChar& c) { return char_class(c.code_point) & mark_class; });
 }
 
 void lower(std::vector<NormalizedChar>& chars) {
@@ -127,8 +127,8 @@ void normalize(const NormalizerOptions& options, std::vector<NormalizedChar>& ch
 
 Boundary boundary_of(char32_t c) {
   const uint8_t bits = char_class(c);
-  if (bits & kSpaceClass) return Boundary::space;
-  return bits & kPunctuationClass ? Boundary::punctuation : Boundary::none;
+  if (bits & space_class) return Boundary::space;
+  return bits & punctuation_class ? Boundary::punctuation : Boundary::none;
 }
 
 }  // namespace minim::text

@@ -174,10 +174,10 @@ Encoding Tokenizer::encode_texts(std::span<const std::string_view> texts,
       continue;
     }
     const auto& start = starts[size_t(piece.text)];
-    for (Token& token : tokens[size_t(piece.text)]) {
+    for (const Token& token : tokens[size_t(piece.text)]) {
       const Span bytes{start[size_t(token.offsets.begin)], start[size_t(token.offsets.end)]};
-      add(token.id, token.string.empty() ? token_string(token.id) : std::move(token.string),
-          piece.type_id, token.offsets, bytes);
+      add(token.id, token.string.empty() ? token_string(token.id) : token.string, piece.type_id,
+          token.offsets, bytes);
     }
   }
   return encoding;

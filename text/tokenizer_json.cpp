@@ -92,9 +92,9 @@ class Object {
 };
 
 int32_t token_id(const json& value, std::string_view token, const std::string& path) {
-  check(value.is_number_unsigned() && value.get<uint64_t>() < uint64_t(kMostTokenIds),
+  check(value.is_number_unsigned() && value.get<uint64_t>() < uint64_t(most_token_ids),
         "{}: id {} of {} is not a token id (a whole number below {})", path, value.dump(), token,
-        kMostTokenIds);
+        most_token_ids);
   return value.get<int32_t>();
 }
 
@@ -335,8 +335,9 @@ TokenizerSettings parse_tokenizer_config(std::string_view contents, const std::s
     for (const auto& [key, value] : decoder.value().items()) {
       int32_t id = -1;
       const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), id);
-      check(error == std::errc() && end == key.data() + key.size() && id >= 0 && id < kMostTokenIds,
-            "{}: {} in added_tokens_decoder is not a token id", path, key);
+      check(
+          error == std::errc() && end == key.data() + key.size() && id >= 0 && id < most_token_ids,
+          "{}: {} in added_tokens_decoder is not a token id", path, key);
       const Object entry = decoder.object(key.c_str());
       settings.added_tokens.push_back(parse_added_token(entry, id));
     }

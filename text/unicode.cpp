@@ -12,7 +12,7 @@ namespace minim::text {
 namespace {
 
 // Planes 0 and 1 hold nearly all text; beyond them the ranges are searched.
-constexpr uint32_t kTableSize = 0x20000;
+constexpr uint32_t table_size = 0x20000;
 
 template <class Ranges>
 bool contains(const Ranges& ranges, uint32_t c) {
@@ -24,19 +24,19 @@ bool contains(const Ranges& ranges, uint32_t c) {
 template <class Ranges>
 void mark(std::vector<uint8_t>& table, const Ranges& ranges, CharClass bit) {
   for (const CodeRange range : ranges)
-    for (uint32_t c = range.first; c <= range.last && c < kTableSize; ++c)
+    for (uint32_t c = range.first; c <= range.last && c < table_size; ++c)
       table[c] |= bit;
 }
 
 std::vector<uint8_t> build_table() {
-  std::vector<uint8_t> table(kTableSize);
-  mark(table, kSpaceRanges, kSpaceClass);
-  mark(table, kControlRanges, kControlClass);
-  mark(table, kPunctuationRanges, kPunctuationClass);
-  mark(table, kIdeographRanges, kIdeographClass);
-  mark(table, kMarkRanges, kMarkClass);
+  std::vector<uint8_t> table(table_size);
+  mark(table, space_ranges, space_class);
+  mark(table, control_ranges, control_class);
+  mark(table, punctuation_ranges, punctuation_class);
+  mark(table, ideograph_ranges, ideograph_class);
+  mark(table, mark_ranges, mark_class);
   constexpr CodeRange ascii_symbols[] = {{0x21, 0x2F}, {0x3A, 0x40}, {0x5B, 0x60}, {0x7B, 0x7E}};
-  mark(table, ascii_symbols, kPunctuationClass);
+  mark(table, ascii_symbols, punctuation_class);
   return table;
 }
 
@@ -48,10 +48,10 @@ constexpr bool is_hangul_syllable(char32_t c) {
 
 uint8_t char_class(char32_t c) {
   static const std::vector<uint8_t> table = build_table();
-  if (c < kTableSize) return table[c];
-  return uint8_t((contains(kControlRanges, c) ? kControlClass : 0) |
-                 (contains(kIdeographRanges, c) ? kIdeographClass : 0) |
-                 (contains(kMarkRanges, c) ? kMarkClass : 0));
+  if (c < table_size) return table[c];
+  return uint8_t((contains(control_ranges, c) ? control_class : 0) |
+                 (contains(ideograph_ranges, c) ? ideograph_class : 0) |
+                 (contains(mark_ranges, c) ? mark_class : 0));
 }
 
 bool is_word_character(char32_t c) {
@@ -74,13 +74,13 @@ bool is_word_character(char32_t c) {
   // The joiners, and the circled and squared letters, which are symbols but alphabetic.
   return c == 0x200C || c == 0x200D || (c >= 0x24B6 && c <= 0x24E9) ||
          (c >= 0x1F130 && c <= 0x1F149) || (c >= 0x1F150 && c <= 0x1F169) ||
-         (c >= 0x1F170 && c <= 0x1F189) || contains(kNewWordRanges, c);
+         (c >= 0x1F170 && c <= 0x1F189) || contains(new_word_ranges, c);
 }
 
 int combining_class(char32_t c) {
   if (c < 0x300) return 0;
   const int value = utf8proc_get_property(utf8proc_int32_t(c))->combining_class;
-  return value != 0 && contains(kNewMarkRanges, c) ? 0 : value;
+  return value != 0 && contains(new_mark_ranges, c) ? 0 : value;
 }
 
 int decompose(char32_t c, char32_t (&to)[4]) {

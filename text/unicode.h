@@ -8,11 +8,11 @@ namespace minim::text {
 
 // Bits of char_class().
 enum CharClass : uint8_t {
-  kSpaceClass = 1,        // White_Space
-  kControlClass = 2,      // Cc, Cf, Co without TAB, LF, CR
-  kPunctuationClass = 4,  // P*, and every ASCII symbol
-  kIdeographClass = 8,    // CJK ideographs that become words of their own
-  kMarkClass = 16,        // Mn
+  space_class = 1,        // White_Space
+  control_class = 2,      // Cc, Cf, Co without TAB, LF, CR
+  punctuation_class = 4,  // P*, and every ASCII symbol
+  ideograph_class = 8,    // CJK ideographs that become words of their own
+  mark_class = 16,        // Mn
 };
 
 // The CharClass bits of a code point.

@@ -12,7 +12,7 @@ struct CodeRange {
 };
 
 // General categories Cc, Cf and Co of Unicode 8.0, without TAB, LF and CR.
-inline constexpr CodeRange kControlRanges[] = {
+inline constexpr CodeRange control_ranges[] = {
     {0x0000, 0x0008},   {0x000B, 0x000C},   {0x000E, 0x001F},   {0x007F, 0x009F},
     {0x00AD, 0x00AD},   {0x0600, 0x0605},   {0x061C, 0x061C},   {0x06DD, 0x06DD},
     {0x070F, 0x070F},   {0x180E, 0x180E},   {0x200B, 0x200F},   {0x202A, 0x202E},
@@ -22,20 +22,20 @@ inline constexpr CodeRange kControlRanges[] = {
 };
 
 // White_Space.
-inline constexpr CodeRange kSpaceRanges[] = {
+inline constexpr CodeRange space_ranges[] = {
     {0x0009, 0x000D}, {0x0020, 0x0020}, {0x0085, 0x0085}, {0x00A0, 0x00A0}, {0x1680, 0x1680},
     {0x2000, 0x200A}, {0x2028, 0x2029}, {0x202F, 0x202F}, {0x205F, 0x205F}, {0x3000, 0x3000},
 };
 
 // Ideographs that become words of their own. 2B920 is the library's spelling; the first BERT had
 // 2B820.
-inline constexpr CodeRange kIdeographRanges[] = {
+inline constexpr CodeRange ideograph_ranges[] = {
     {0x3400, 0x4DBF},   {0x4E00, 0x9FFF},   {0xF900, 0xFAFF},   {0x20000, 0x2A6DF},
     {0x2A700, 0x2B73F}, {0x2B740, 0x2B81F}, {0x2B920, 0x2CEAF}, {0x2F800, 0x2FA1F},
 };
 
 // General categories P* of Unicode 8.0. The ASCII symbols that BERT adds are in unicode.cpp.
-inline constexpr CodeRange kPunctuationRanges[] = {
+inline constexpr CodeRange punctuation_ranges[] = {
     {0x0021, 0x0023},   {0x0025, 0x002A},   {0x002C, 0x002F},   {0x003A, 0x003B},
     {0x003F, 0x0040},   {0x005B, 0x005D},   {0x005F, 0x005F},   {0x007B, 0x007B},
     {0x007D, 0x007D},   {0x00A1, 0x00A1},   {0x00A7, 0x00A7},   {0x00AB, 0x00AB},
@@ -80,7 +80,7 @@ inline constexpr CodeRange kPunctuationRanges[] = {
 };
 
 // General category Mn of Unicode 8.0.
-inline constexpr CodeRange kMarkRanges[] = {
+inline constexpr CodeRange mark_ranges[] = {
     {0x0300, 0x036F},   {0x0483, 0x0487},   {0x0591, 0x05BD},   {0x05BF, 0x05BF},
     {0x05C1, 0x05C2},   {0x05C4, 0x05C5},   {0x05C7, 0x05C7},   {0x0610, 0x061A},
     {0x064B, 0x065F},   {0x0670, 0x0670},   {0x06D6, 0x06DC},   {0x06DF, 0x06E4},
@@ -151,7 +151,7 @@ inline constexpr CodeRange kMarkRanges[] = {
 };
 
 // Marks with a combining class in Unicode 15 that Unicode 9.0 does not know: class 0 here.
-inline constexpr CodeRange kNewMarkRanges[] = {
+inline constexpr CodeRange new_mark_ranges[] = {
     {0x07FD, 0x07FD},   {0x0898, 0x089F},   {0x08CA, 0x08D3},   {0x09FE, 0x09FE},
     {0x0C3C, 0x0C3C},   {0x0D3B, 0x0D3C},   {0x0EBA, 0x0EBA},   {0x1715, 0x1715},
     {0x1ABF, 0x1ACE},   {0x1DF6, 0x1DFA},   {0xA82C, 0xA82C},   {0x10D24, 0x10D27},
@@ -164,7 +164,7 @@ inline constexpr CodeRange kNewMarkRanges[] = {
 };
 
 // Word characters of Unicode 15.1 and 16 that utf8proc 2.8 does not know.
-inline constexpr CodeRange kNewWordRanges[] = {
+inline constexpr CodeRange new_word_ranges[] = {
     {0x0897, 0x0897},   {0x1C89, 0x1C8A},   {0xA7CB, 0xA7CD},   {0xA7DA, 0xA7DC},
     {0x105C0, 0x105F3}, {0x10D40, 0x10D65}, {0x10D69, 0x10D6D}, {0x10D6F, 0x10D85},
     {0x10EC2, 0x10EC4}, {0x10EFC, 0x10EFC}, {0x11380, 0x11389}, {0x1138B, 0x1138B},

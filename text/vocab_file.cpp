@@ -18,7 +18,7 @@ std::string_view trim_end(std::string_view line) {
     size_t at = line.size() - 1;
     while (at > 0 && (uint8_t(line[at]) & 0xC0) == 0x80)
       --at;
-    if (!(char_class(decode_utf8(line, at).code_point) & kSpaceClass)) break;
+    if (!(char_class(decode_utf8(line, at).code_point) & space_class)) break;
     line = line.substr(0, at);
   }
   return line;

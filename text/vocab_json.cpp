@@ -23,7 +23,7 @@ class Splitter final : public nlohmann::json_sax<json> {
   bool string(std::string& value) override { return add(std::move(value)); }
   bool binary(json::binary_t&) override { return false; }
   bool number_unsigned(json::number_unsigned_t value) override {
-    if (!in_vocab_ || value >= uint64_t(kMostTokenIds)) return add(value);
+    if (!in_vocab_ || value >= uint64_t(most_token_ids)) return add(value);
     vocab_.emplace_back(std::move(key_), int32_t(value));
     return true;
   }
@@ -56,12 +56,12 @@ class Splitter final : public nlohmann::json_sax<json> {
   }
   bool add(json value) {
     check(!in_vocab_, "{}: id {} of {} is not a token id (a whole number below {})", path_,
-          value.dump(-1, ' ', false, json::error_handler_t::replace), key_, kMostTokenIds);
+          value.dump(-1, ' ', false, json::error_handler_t::replace), key_, most_token_ids);
     place(std::move(value));
     return true;
   }
   void enter(json value) {
-    if (in_vocab_) add(std::move(value));
+    if (in_vocab_) add(value);
     check(open_.size() < 64, "{}: objects and lists are nested more than 64 deep", path_);
     open_.push_back(&place(std::move(value)));
   }

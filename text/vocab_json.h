@@ -20,6 +20,6 @@ struct SplitTokenizerJson {
 SplitTokenizerJson split_vocab(std::string_view contents, const std::string& path);
 
 // Ids must be below this: a table is made of their number, and no vocabulary comes near.
-constexpr int64_t kMostTokenIds = 1 << 22;
+constexpr int64_t most_token_ids = 1 << 22;
 
 }  // namespace minim::text

@@ -14,7 +14,7 @@
 namespace minim::text {
 namespace {
 
-constexpr const char* kSpecialTokens[] = {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"};
+constexpr const char* special_tokens[] = {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"};
 
 using Pair = std::pair<int32_t, int32_t>;
 
@@ -147,10 +147,10 @@ std::set<char32_t> alphabet_of(const std::map<char32_t, int64_t>& counts, int64_
 
 }  // namespace
 
-WordPieceTrainer::WordPieceTrainer(Options options) : options_(std::move(options)) {
-  check(options_.vocab_size > int64_t(std::size(kSpecialTokens)),
+WordPieceTrainer::WordPieceTrainer(Options options) : options_(options) {
+  check(options_.vocab_size > int64_t(std::size(special_tokens)),
         "wordpiece trainer: vocab_size {} leaves no room beside the {} special tokens",
-        options_.vocab_size, std::size(kSpecialTokens));
+        options_.vocab_size, std::size(special_tokens));
   check(options_.limit_alphabet >= 1, "wordpiece trainer: limit_alphabet is {}, must be at least 1",
         options_.limit_alphabet);
 }
@@ -202,7 +202,7 @@ std::vector<std::string> WordPieceTrainer::train() const {
       characters.emplace(chars[i].code_point, true);
     spellings.emplace_back(std::move(chars), count);
   }
-  std::vector<std::string> pieces(std::begin(kSpecialTokens), std::end(kSpecialTokens));
+  std::vector<std::string> pieces(std::begin(special_tokens), std::end(special_tokens));
   std::map<std::pair<char32_t, bool>, int32_t> ids;
   for (const auto& [c, inside] : characters) {
     ids[{c, inside}] = int32_t(pieces.size());
@@ -211,7 +211,7 @@ std::vector<std::string> WordPieceTrainer::train() const {
   check(int64_t(pieces.size()) <= options_.vocab_size,
         "wordpiece trainer: {} special tokens and {} characters do not fit vocab_size {}; raise it "
         "or lower limit_alphabet",
-        std::size(kSpecialTokens), characters.size(), options_.vocab_size);
+        std::size(special_tokens), characters.size(), options_.vocab_size);
 
   std::vector<Word> training;
   for (const auto& [chars, count] : spellings) {

@@ -2,7 +2,8 @@
 
 build_packages=(g++ meson ninja-build pkg-config libfmt-dev libutf8proc-dev libeigen3-dev
                 nlohmann-json3-dev libcli11-dev)
-test_packages=("${build_packages[@]}" doctest-dev clang-tidy clang-format python3 libgomp1)
+# libomp-dev: clang-tidy looks for omp.h among clang's headers.
+test_packages=("${build_packages[@]}" doctest-dev clang-tidy clang-format libomp-dev python3)
 
 # Installs those of the given Debian packages that are missing; asks nothing, says what it does.
 install_packages() {

@@ -11,7 +11,7 @@ namespace {
 
 using nlohmann::json;
 
-const std::string kFolders = MINIM_TEST_DATA "/tokenizer_files/";
+const std::string folders = MINIM_TEST_DATA "/tokenizer_files/";
 
 json ids_of(const Tokenizer& tokenizer, const json& texts, const EncodeOptions& options = {}) {
   json all = json::array();
@@ -60,7 +60,7 @@ struct TemporaryFolder {
 struct Cases {
   json texts;
   std::vector<json> rows;
-  Cases() : rows(json_lines(kFolders + "expected.jsonl")) {
+  Cases() : rows(json_lines(folders + "expected.jsonl")) {
     texts = rows.front()["texts"];
     rows.erase(rows.begin());
   }
@@ -77,21 +77,21 @@ TEST_CASE("every form of tokenizer files gives the required ids, warning or refu
     const auto id = row["id"].get<std::string>();
     CAPTURE(id);
     const json& required = row["required"];
-    const std::string error = error_of(kFolders + id);
+    const std::string error = error_of(folders + id);
     CAPTURE(error);
     if (required.contains("error")) {
-      CHECK(error.starts_with(kFolders + id));
+      CHECK(error.starts_with(folders + id));
       continue;
     }
     if (!error.empty()) {
       CHECK(required.value("or_error", false));
       continue;
     }
-    const LoadedTokenizer loaded = load_tokenizer(kFolders + id);
+    const LoadedTokenizer loaded = load_tokenizer(folders + id);
     const json ids = ids_of(loaded.tokenizer, cases.texts);
     if (required.contains("ids_of_case")) {
       const auto other = required["ids_of_case"].get<std::string>();
-      CHECK(ids == ids_of(load_tokenizer(kFolders + other).tokenizer, cases.texts));
+      CHECK(ids == ids_of(load_tokenizer(folders + other).tokenizer, cases.texts));
     } else if (const json column = cases.column(row, required["ids_of"].get<std::string>());
                column.contains("ids")) {
       CHECK(ids == column["ids"]);
@@ -145,9 +145,9 @@ TEST_CASE("refusals name the file and the place") {
        "DistilBertTokenizer)"},
   };
   for (const auto& [id, message] : errors)
-    CHECK(error_of(kFolders + id) == kFolders + id + "/" + message);
-  CHECK(error_of(kFolders + "nothing") ==
-        kFolders + "nothing: no vocab.txt or tokenizer.json in the folder");
+    CHECK(error_of(folders + id) == folders + id + "/" + message);
+  CHECK(error_of(folders + "nothing") ==
+        folders + "nothing: no vocab.txt or tokenizer.json in the folder");
 }
 
 TEST_CASE("what was decided while reading is told in notes") {
@@ -165,9 +165,9 @@ TEST_CASE("what was decided while reading is told in notes") {
       {"json_no_post", "tokenizer.json: it has no post_processor, so no special tokens are added"},
   };
   for (const auto& [id, note] : notes) {
-    const auto loaded = load_tokenizer(kFolders + id);
+    const auto loaded = load_tokenizer(folders + id);
     REQUIRE(loaded.notes.size() == 1);
-    CHECK(loaded.notes[0] == kFolders + id + "/" + note);
+    CHECK(loaded.notes[0] == folders + id + "/" + note);
   }
 }
 
@@ -195,7 +195,7 @@ TEST_CASE("a tokenizer that was saved gives the same ids when it is loaded again
                                "json_cased_strip_true",
                                "json_no_added_tokens"}) {
     CAPTURE(id);
-    const Tokenizer tokenizer = load_tokenizer(kFolders + id).tokenizer;
+    const Tokenizer tokenizer = load_tokenizer(folders + id).tokenizer;
     const TemporaryFolder folder;
     save_tokenizer(tokenizer, folder.path.string());
     const LoadedTokenizer again = load_tokenizer(folder.path.string());
@@ -212,7 +212,7 @@ TEST_CASE("a tokenizer that was saved gives the same ids when it is loaded again
 }
 
 TEST_CASE("saving into a folder that does not exist is an error that names the file") {
-  const Tokenizer tokenizer = load_tokenizer(kFolders + "json_only").tokenizer;
+  const Tokenizer tokenizer = load_tokenizer(folders + "json_only").tokenizer;
   CHECK_THROWS_WITH_AS(save_tokenizer(tokenizer, "/no/such/folder"),
                        doctest::Contains("/no/such/folder/vocab.txt"), Error);
 }

@@ -12,8 +12,9 @@ namespace minim::text {
 namespace {
 
 // [UNK] [CLS] ... of BERT's own tests: "UNwant\u00E9d,running" is 9 6 7 12 10 11.
-const std::vector<std::string> kSmall = {"[UNK]", "[CLS]", "[SEP]", "want", "##want", "##ed",  "wa",
-                                         "un",    "runn",  "##ing", ",",    "low",    "lowest"};
+const std::vector<std::string> small_vocabulary = {"[UNK]", "[CLS]", "[SEP]", "want", "##want",
+                                                   "##ed",  "wa",    "un",    "runn", "##ing",
+                                                   ",",     "low",   "lowest"};
 
 std::vector<std::string> names(const std::vector<std::string>& pieces, const WordPiece& wordpiece,
                                const std::string& word) {
@@ -43,18 +44,19 @@ std::vector<std::string> greedy(const std::vector<std::string>& pieces, const st
 }
 
 TEST_CASE("a word is cut into the longest pieces from the left") {
-  const WordPiece wordpiece(kSmall, {}, "test");
-  CHECK(names(kSmall, wordpiece, "unwanted") == std::vector<std::string>{"un", "##want", "##ed"});
-  CHECK(names(kSmall, wordpiece, "running") == std::vector<std::string>{"runn", "##ing"});
-  CHECK(names(kSmall, wordpiece, "lowest") == std::vector<std::string>{"lowest"});
+  const WordPiece wordpiece(small_vocabulary, {}, "test");
+  CHECK(names(small_vocabulary, wordpiece, "unwanted") ==
+        std::vector<std::string>{"un", "##want", "##ed"});
+  CHECK(names(small_vocabulary, wordpiece, "running") == std::vector<std::string>{"runn", "##ing"});
+  CHECK(names(small_vocabulary, wordpiece, "lowest") == std::vector<std::string>{"lowest"});
   // One place that nothing fits makes the whole word unknown, also behind pieces that fit.
-  CHECK(names(kSmall, wordpiece, "unwantedX") == std::vector<std::string>{"[UNK]"});
+  CHECK(names(small_vocabulary, wordpiece, "unwantedX") == std::vector<std::string>{"[UNK]"});
   // Greedy does not go back: "lowe" has "low", then no "##e".
-  CHECK(names(kSmall, wordpiece, "lowe") == std::vector<std::string>{"[UNK]"});
+  CHECK(names(small_vocabulary, wordpiece, "lowe") == std::vector<std::string>{"[UNK]"});
 }
 
 TEST_CASE("pieces know the bytes they stand for, an unknown word stands for all of them") {
-  const WordPiece wordpiece(kSmall, {}, "test");
+  const WordPiece wordpiece(small_vocabulary, {}, "test");
   std::vector<WordPiece::Piece> found;
   wordpiece.segment("unwanted", 8, found);
   REQUIRE(found.size() == 3);
