@@ -1,12 +1,10 @@
 #include <algorithm>
 #include <iostream>
-#include <numeric>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 
-#include "autograd/node.h"
 #include "cli.h"
 #include "model.h"
 #include "text/packing.h"

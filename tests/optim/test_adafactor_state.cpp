@@ -1,14 +1,13 @@
 #include <algorithm>
-#include <fstream>
 
 #include <doctest/doctest.h>
-#include <nlohmann/json.hpp>
 
 #include "core/parallel.h"
 #include "optim/adafactor.h"
 #include "optim/adafactor_torch.h"
 #include "optim/make_optimizer.h"
 #include "optim/state_file.h"
+#include "tests/optim/accounting.h"
 #include "tests/optim/optim_testing.h"
 
 using namespace minim;
@@ -18,28 +17,6 @@ using namespace minim::test;
 // What both forms of Adafactor keep, and what must hold for any gradients.
 
 namespace {
-
-nlohmann::ordered_json accounting() {
-  std::ifstream file(MINIM_TEST_DATA "/accounting/accounting.json");
-  return nlohmann::ordered_json::parse(file);
-}
-
-// Names and shapes of distilbert-base-cased with 2 labels.
-std::vector<ParameterSpec> distilbert() {
-  std::vector<ParameterSpec> parameters;
-  const auto data = accounting();
-  for (const auto& [name, extents] : data["shapes"].items())
-    parameters.push_back({name, Shape(extents.get<std::vector<int64_t>>()), DType::f32});
-  return parameters;
-}
-
-nlohmann::ordered_json measured(const std::string& optimizer) {
-  const auto data = accounting();
-  for (const auto& entry : data["optimizers"])
-    if (entry["optimizer"] == optimizer) return entry;
-  FAIL("no such optimizer: " << optimizer);
-  return {};
-}
 
 // Matrices of several tiles, thin ones, a stack, a long vector, and parameters with nothing in
 // them.

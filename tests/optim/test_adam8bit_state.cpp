@@ -1,12 +1,10 @@
-#include <fstream>
-
 #include <doctest/doctest.h>
-#include <nlohmann/json.hpp>
 
 #include "core/parallel.h"
 #include "optim/adam8bit.h"
 #include "optim/make_optimizer.h"
 #include "optim/state_file.h"
+#include "tests/optim/accounting.h"
 #include "tests/optim/optim_testing.h"
 
 using namespace minim;
@@ -16,26 +14,6 @@ using namespace minim::test;
 // What 8-bit Adam keeps, and that what it keeps is all it needs.
 
 namespace {
-
-// Names and shapes of distilbert-base-cased with 2 labels.
-std::vector<ParameterSpec> distilbert() {
-  std::ifstream file(MINIM_TEST_DATA "/accounting/accounting.json");
-  const auto data = nlohmann::ordered_json::parse(file);
-  std::vector<ParameterSpec> parameters;
-  for (const auto& [name, extents] : data["shapes"].items())
-    parameters.push_back({name, Shape(extents.get<std::vector<int64_t>>()), DType::f32});
-  return parameters;
-}
-
-// Bytes that bitsandbytes was seen to keep.
-int64_t measured(const std::string& optimizer) {
-  std::ifstream file(MINIM_TEST_DATA "/accounting/accounting.json");
-  const auto data = nlohmann::ordered_json::parse(file);
-  for (const auto& entry : data["optimizers"])
-    if (entry["optimizer"] == optimizer) return entry["bytes_with_tables"];
-  FAIL("no such optimizer: " << optimizer);
-  return 0;
-}
 
 double mib(int64_t bytes) {
   return double(bytes) / 1048576.0;
@@ -89,10 +67,10 @@ TEST_CASE(
   const auto parameters = distilbert();
   const int64_t bytes = state_size<Adam8bitRule>(parameters).bytes;
   // bitsandbytes' step counters are counted there with 4 bytes; ours lie outside the tensors.
-  CHECK(bytes + 4 * 104 == measured("bitsandbytes Adam8bit"));
+  CHECK(bytes + 4 * 104 == measured("bitsandbytes Adam8bit")["bytes_with_tables"]);
   CHECK(fmt::format("{:.2f}", mib(bytes)) == "127.80");
   CHECK(state_size<AdamW8bitRule>(parameters, {.min_8bit_size = 0}).bytes + 4 * 104 ==
-        measured("bitsandbytes AdamW8bit min_8bit_size 0"));
+        measured("bitsandbytes AdamW8bit min_8bit_size 0")["bytes_with_tables"]);
   // Blocks of 2,048, as in the paper, save 1.7 MiB; blocks of 64 cost 6.
   CHECK(mib(state_size<Adam8bitRule>(parameters, {.block_size = 2048}).bytes) ==
         doctest::Approx(126.083).epsilon(1e-5));

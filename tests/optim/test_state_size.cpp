@@ -1,41 +1,13 @@
-#include <fstream>
-
 #include <doctest/doctest.h>
-#include <nlohmann/json.hpp>
 
 #include "optim/adamw.h"
 #include "optim/state_size.h"
+#include "tests/optim/accounting.h"
 #include "tests/optim/optim_testing.h"
 
 using namespace minim;
 using namespace minim::optim;
 using namespace minim::test;
-
-namespace {
-
-nlohmann::ordered_json accounting() {
-  std::ifstream file(MINIM_TEST_DATA "/accounting/accounting.json");
-  return nlohmann::ordered_json::parse(file);
-}
-
-// Names and shapes of distilbert-base-cased with 2 labels.
-std::vector<ParameterSpec> distilbert() {
-  std::vector<ParameterSpec> parameters;
-  const auto data = accounting();
-  for (const auto& [name, extents] : data["shapes"].items())
-    parameters.push_back({name, Shape(extents.get<std::vector<int64_t>>()), DType::f32});
-  return parameters;
-}
-
-nlohmann::ordered_json measured(const std::string& optimizer) {
-  const auto data = accounting();
-  for (const auto& entry : data["optimizers"])
-    if (entry["optimizer"] == optimizer) return entry;
-  FAIL("no such optimizer: " << optimizer);
-  return {};
-}
-
-}  // namespace
 
 TEST_CASE("state size: AdamW keeps two f32 numbers per weight: 8 bytes") {
   const ParameterSpec w{"w", {3, 5}, DType::f32};
