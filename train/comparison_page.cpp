@@ -1,0 +1,136 @@
+#include "train/comparison_page.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include <fmt/format.h>
+
+#include "train/plot.h"
+
+namespace minim::train {
+
+namespace {
+
+// The score of each experiment over what its optimizer keeps.
+std::string score_over_bytes(const Comparison& comparison) {
+  const std::string& metric = comparison.metrics[0];
+  std::vector<double> sizes, scores;
+  for (const RunGroup& group : comparison.groups) {
+    const Summary s = group.summary(metric);
+    const double spread = s.count < 2 ? 0 : s.sd;
+    // An optimizer without state has no place on a logarithmic axis; a kilobyte stands for it.
+    sizes.push_back(std::max(double(group.runs[0].measured_state_bytes), 1024.0) / 0x1p20);
+    scores.push_back(s.mean - spread);
+    scores.push_back(s.mean + spread);
+  }
+  Plot plot(fmt::format("{} over optimizer state", metric),
+            axis_around("optimizer state (MiB, logarithmic)", sizes, true),
+            axis_around(metric + " (mean ± sd over seeds)", scores));
+  for (size_t g = 0; g < comparison.groups.size(); ++g) {
+    const Summary s = comparison.groups[g].summary(metric);
+    plot.point(sizes[g], s.mean, int(g), comparison.groups[g].name, s.count < 2 ? 0 : s.sd);
+  }
+  return plot.svg();
+}
+
+// How an optimizer saves memory: by fewer states, or by narrower ones. Lines of equal cost.
+std::string state_quadrant(const Comparison& comparison) {
+  std::vector<double> widths = {32}, counts = {2};
+  const auto states = [](const RunRecord& run) {
+    return double(run.state_elements) / double(run.trained_parameters);
+  };
+  const auto bits = [](const RunRecord& run) {
+    return 8 * double(run.measured_state_bytes) / double(std::max<int64_t>(run.state_elements, 1));
+  };
+  for (const RunGroup& group : comparison.groups) {
+    counts.push_back(states(group.runs[0]));
+    widths.push_back(bits(group.runs[0]));
+  }
+  const double most = 1.15 * std::ranges::max(counts), widest = 1.15 * std::ranges::max(widths);
+  Plot plot("what is kept: states per parameter, bits per state", {"states per parameter", 0, most},
+            {"bits per state", 0, widest});
+  for (const int bytes : {1, 2, 4, 8}) {
+    std::vector<double> x, y;
+    for (double s = 8 * bytes / widest; s <= most; s += most / 100) {
+      x.push_back(s);
+      y.push_back(8 * bytes / s);
+    }
+    if (!x.empty())
+      plot.guide(x, y, fmt::format("{} byte{} a parameter", bytes, bytes == 1 ? "" : "s"));
+  }
+  for (size_t g = 0; g < comparison.groups.size(); ++g) {
+    const RunGroup& group = comparison.groups[g];
+    plot.point(states(group.runs[0]), bits(group.runs[0]), int(g), group.name);
+  }
+  return plot.svg();
+}
+
+std::string row_of(const std::vector<std::string>& cells, const char* tag) {
+  std::string row = "<tr>";
+  for (const std::string& cell : cells)
+    row += fmt::format("<{0}>{1}</{0}>", tag, escape_html(cell));
+  return row + "</tr>\n";
+}
+
+std::string table_of(const std::vector<std::vector<std::string>>& rows) {
+  std::string table = "<div class='wide'><table>\n";
+  for (const auto& row : rows)
+    table += row_of(row, &row == &rows[0] ? "th" : "td");
+  return table + "</table></div>\n";
+}
+
+constexpr const char* page_style = R"(:root { color-scheme: light dark; }
+body { font: 15px/1.5 system-ui, sans-serif; max-width: 1080px; margin: 2rem auto; padding: 0 1rem;
+  color: #1c1e21; background: #fff; }
+h1 { font-size: 1.4rem; } h2 { font-size: 1.05rem; margin-top: 2rem; }
+table { border-collapse: collapse; font-variant-numeric: tabular-nums; white-space: nowrap; }
+th, td { padding: 0.25rem 0.8rem; text-align: right; border-bottom: 1px solid #8884; }
+th { font-weight: 600; } th:first-child, td:first-child { text-align: left; padding-left: 0; }
+.wide { overflow-x: auto; }
+.plots { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 480px), 1fr)); }
+.small { font-size: 0.85rem; opacity: 0.75; }
+@media (prefers-color-scheme: dark) { body { color: #e4e6eb; background: #18191a; } }
+)";
+
+}  // namespace
+
+std::string comparison_page(const Comparison& comparison) {
+  std::string page = fmt::format(
+      "<!doctype html>\n<html lang='en'>\n<head>\n<meta charset='utf-8'>\n"
+      "<meta name='viewport' content='width=device-width, initial-scale=1'>\n"
+      "<title>Runs compared</title>\n<style>\n{}{}</style>\n</head>\n<body>\n"
+      "<h1>Runs compared</h1>\n",
+      page_style, plot_style());
+  page += table_of(comparison.rows());
+  page +=
+      "<p class='small'>± is the standard deviation over seeds. Peak is that of all tensors at "
+      "once, weights and data included.</p>\n";
+  for (const std::string& note : comparison.notes)
+    page += fmt::format("<p>Note: {}.</p>\n", escape_html(note));
+  if (comparison.groups.size() > 1) {
+    page += "<h2>What the noise allows to say</h2>\n<ul>\n";
+    for (const std::string& finding : comparison.findings())
+      page += fmt::format("<li>{}</li>\n", escape_html(finding));
+    page += "</ul>\n";
+  }
+  page += "<div class='plots'>\n" + score_over_bytes(comparison) + state_quadrant(comparison) +
+          "</div>\n";
+  if (!comparison.differences.empty()) {
+    std::vector<std::vector<std::string>> rows = {{"option"}};
+    for (const RunGroup& group : comparison.groups)
+      rows[0].push_back(group.name);
+    for (const auto& [key, values] : comparison.differences) {
+      rows.push_back({key});
+      rows.back().insert(rows.back().end(), values.begin(), values.end());
+    }
+    page += "<h2>Options that differ</h2>\n" + table_of(rows);
+  }
+  page += "<h2>Folders</h2>\n<ul class='small'>\n";
+  for (const RunGroup& group : comparison.groups)
+    for (const RunRecord& run : group.runs)
+      page += fmt::format("<li>{}: seed {}, {}</li>\n", escape_html(group.name),
+                          escape_html(run.seed), escape_html(run.folder));
+  return page + "</ul>\n</body>\n</html>\n";
+}
+
+}  // namespace minim::train

@@ -1,0 +1,45 @@
+#include "train/table.h"
+
+#include <algorithm>
+
+#include "core/error.h"
+
+namespace minim::train {
+
+namespace {
+
+// Code points of UTF-8: all bytes but continuations.
+size_t width_of(const std::string& text) {
+  return size_t(std::ranges::count_if(text, [](char c) { return (c & 0xC0) != 0x80; }));
+}
+
+}  // namespace
+
+Table::Table(std::vector<std::string> header) {
+  rows_.push_back(std::move(header));
+}
+
+void Table::add(std::vector<std::string> row) {
+  check(row.size() == rows_[0].size(), "table: a row of {} cells under a header of {}", row.size(),
+        rows_[0].size());
+  rows_.push_back(std::move(row));
+}
+
+std::string Table::to_string() const {
+  std::vector<size_t> widths(rows_[0].size());
+  for (const auto& row : rows_)
+    for (size_t c = 0; c < row.size(); ++c)
+      widths[c] = std::max(widths[c], width_of(row[c]));
+  std::string text;
+  for (const auto& row : rows_) {
+    for (size_t c = 0; c < row.size(); ++c) {
+      const std::string padding(widths[c] - width_of(row[c]), ' ');
+      text += c == 0 ? row[c] + padding : "  " + padding + row[c];
+    }
+    text.erase(text.find_last_not_of(' ') + 1);
+    text += '\n';
+  }
+  return text;
+}
+
+}  // namespace minim::train

@@ -1,0 +1,21 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace minim::train {
+
+// Text in columns, two spaces apart: the first column from the left, the others from the right.
+// Widths count code points, so that "±" and block characters align.
+class Table {
+ public:
+  explicit Table(std::vector<std::string> header);
+  // As many cells as the header has.
+  void add(std::vector<std::string> row);
+  std::string to_string() const;
+
+ private:
+  std::vector<std::vector<std::string>> rows_;
+};
+
+}  // namespace minim::train
