@@ -19,8 +19,15 @@ struct TrainerState {
   double grad_norm = 0;          // before clipping
   double tokens_per_second = 0;  // since training began, evaluation left out
   double seconds = 0;            // the same span
+  double optimizer_seconds = 0;  // of them, in the optimizer's step
   int64_t tokens = 0;            // seen so far
+  double total_flos = 0;         // floating-point operations of all forwards and backwards
   int64_t optimizer_state_bytes = 0;
+  // Where the next update finds its rows: an epoch of the sampler, and a batch of it.
+  int64_t data_epoch = 0, data_batch = 0;
+  // Sums of the losses of all updates, and of those since the last log entry, after logged_step.
+  double total_loss = 0, loss_since_log = 0;
+  int64_t logged_step = 0;
   // Every log and evaluation so far; each has "step" as its last entry.
   std::vector<Metrics> log_history;
 };
@@ -35,6 +42,8 @@ class TrainerCallback {
   // Training loss, gradient norm and rate, every logging_steps.
   virtual void on_log(const TrainerState&, const Metrics&) {}
   virtual void on_evaluate(const TrainerState&, const Metrics&) {}
+  // A checkpoint is due, as save_strategy says; after the update's logs and evaluation.
+  virtual void on_save(const TrainerState&) {}
   virtual void on_train_end(const TrainerState&) {}
 };
 

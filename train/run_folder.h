@@ -1,13 +1,10 @@
 #pragma once
 
-#include <memory>
+#include <cstdio>
 #include <string>
 
-#include "models/distilbert.h"
-#include "optim/state_size.h"
-#include "text/tokenizer.h"
 #include "train/callback.h"
-#include "train/training_arguments.h"
+#include "train/run_description.h"
 
 namespace minim::train {
 
@@ -30,24 +27,14 @@ class JsonLogCallback : public TrainerCallback {
   std::FILE* file_;
 };
 
-// Memory of a run by category, predicted before it and measured in it.
-struct MemoryLedger {
-  int64_t predicted_weights = 0, predicted_gradients = 0, predicted_optimizer_state = 0;
-
-  // From the parameters that are trained and what the optimizer says it will keep.
-  MemoryLedger(const nn::Module& model, const optim::StateSize& optimizer_state);
-};
-
 // Throws, with what to do, unless the folder can be made and written to. Leaves nothing behind.
 void check_writable_folder(const std::string& folder);
 
-// Writes a finished run: the model and tokenizer as Hugging Face folders have them,
-// trainer_state.json, training_args.json, train_results.json, eval_results.json (where there was an
-// evaluation) and all_results.json, which also holds the ledger. What the folder held is replaced
-// only when all of it is on the disk.
-void save_run(const std::string& folder, const models::DistilBertForSequenceClassification& model,
-              const text::Tokenizer& tokenizer, const TrainingArguments& arguments,
-              const std::string& optimizer, const TrainerState& state, const Metrics& train_results,
-              const Metrics& eval_results, const MemoryLedger& ledger);
+// Writes a finished run: the model and tokenizer as Hugging Face folders have them, what a
+// checkpoint holds beside them (train/checkpoint.h), train_results.json, eval_results.json (where
+// there was an evaluation) and all_results.json, which also holds the ledger. What the folder held
+// is replaced only when all of it is on the disk.
+void save_run(const std::string& folder, const RunDescription& run, const TrainerState& state,
+              const Metrics& train_results, const Metrics& eval_results);
 
 }  // namespace minim::train

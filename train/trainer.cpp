@@ -52,18 +52,8 @@ Trainer::Trainer(Model& model, TrainingArguments arguments, text::Examples train
                          : int64_t(std::ceil(arguments_.num_train_epochs * updates));
   state_.num_train_epochs =
       arguments_.max_steps > 0 ? double(state_.max_steps) / updates : arguments_.num_train_epochs;
-  double warmup = arguments_.warmup_steps;
-  if (warmup == 0) warmup = arguments_.warmup_ratio * double(state_.max_steps);
-  if (arguments_.warmup_steps < 1 && arguments_.warmup_steps > 0)
-    warmup = arguments_.warmup_steps * double(state_.max_steps);
-  optim::ScheduleOptions schedule{.lr = arguments_.learning_rate};
-  if (arguments_.lr_scheduler_type != "constant") {
-    schedule.warmup_steps = int64_t(std::ceil(warmup));
-    if (arguments_.lr_scheduler_type != "constant_with_warmup" &&
-        arguments_.lr_scheduler_type != "inverse_sqrt")
-      schedule.total_steps = state_.max_steps;
-  }
-  learning_rate_at_ = optim::make_schedule(arguments_.lr_scheduler_type, schedule);
+  learning_rate_at_ = optim::make_schedule(arguments_.lr_scheduler_type,
+                                           arguments_.schedule_options(state_.max_steps));
 }
 
 void Trainer::add_callback(std::shared_ptr<TrainerCallback> callback) {
@@ -89,6 +79,11 @@ Metrics Trainer::train() {
       train_set_.lengths());
   const auto per_update = size_t(arguments_.gradient_accumulation_steps);
   const int64_t updates = updates_per_epoch();
+  const int64_t save_interval = arguments_.save_interval(state_.max_steps);
+  const auto& embeddings = model_.distilbert.embeddings;
+  const int64_t in_embeddings =
+      embeddings.word_embeddings.weight.numel() + embeddings.position_embeddings.weight.numel();
+  const auto in_products = double(model_.parameter_count() - in_embeddings);
 
   const Stopwatch whole;
   model_.train();
@@ -103,31 +98,40 @@ Metrics Trainer::train() {
       const Stopwatch step;
       update({batches.data() + first, count});
       state_.seconds += step.seconds();
+      // Two operations per weight and token forward, four backward.
+      state_.total_flos = 6.0 * double(state_.tokens) * in_products;
       state_.tokens_per_second = double(state_.tokens) / state_.seconds;
       state_.epoch = double(epoch) + double(first + count) / double(batches.size());
+      const bool all_rows = first + count == batches.size();
+      state_.data_epoch = all_rows ? epoch + 1 : epoch;
+      state_.data_batch = all_rows ? 0 : int64_t(first + count);
       for (const auto& callback : callbacks_)
         callback->on_step_end(state_);
       const int64_t done = state_.global_step;
       if (done % arguments_.logging_steps == 0 || done == state_.max_steps) log();
-      const bool due = arguments_.eval_strategy == IntervalStrategy::steps &&
-                       done % arguments_.eval_steps.value_or(arguments_.logging_steps) == 0;
-      const bool epoch_ends = done % updates == 0 || done == state_.max_steps;
-      if (due || (arguments_.eval_strategy == IntervalStrategy::epoch && epoch_ends))
+      const bool ends = done == state_.max_steps, epoch_ends = done % updates == 0 || ends;
+      const auto is_due = [&](IntervalStrategy strategy, int64_t interval) {
+        return strategy == IntervalStrategy::epoch
+                   ? epoch_ends
+                   : strategy == IntervalStrategy::steps && done % interval == 0;
+      };
+      if (is_due(arguments_.eval_strategy,
+                 arguments_.eval_steps.value_or(arguments_.logging_steps)))
         evaluate_and_tell();
+      // As in Hugging Face's Trainer, the last update is saved under either strategy.
+      const bool saves = arguments_.save_strategy != IntervalStrategy::no;
+      if (is_due(arguments_.save_strategy, save_interval) || (ends && saves))
+        for (const auto& callback : callbacks_)
+          callback->on_save(state_);
     }
   }
   const double seconds = whole.seconds();
   const double samples = double(rows) * state_.epoch;
-  const auto& embeddings = model_.distilbert.embeddings;
-  const int64_t in_embeddings =
-      embeddings.word_embeddings.weight.numel() + embeddings.position_embeddings.weight.numel();
   Metrics result = {{"train_runtime", seconds},
                     {"train_samples_per_second", samples / seconds},
                     {"train_steps_per_second", double(state_.global_step) / seconds},
-                    // Two operations per weight and token forward, four backward.
-                    {"total_flos", 6.0 * double(state_.tokens) *
-                                       double(model_.parameter_count() - in_embeddings)},
-                    {"train_loss", total_loss_ / double(state_.global_step)},
+                    {"total_flos", state_.total_flos},
+                    {"train_loss", state_.total_loss / double(state_.global_step)},
                     {"epoch", state_.epoch}};
   state_.log_history.push_back(result);
   state_.log_history.back().emplace_back("step", double(state_.global_step));
@@ -157,14 +161,16 @@ void Trainer::update(std::span<const Rows> micro_batches) {
                            ? optim::clip_coefficient(state_.grad_norm, arguments_.max_grad_norm)
                            : 1.0;
   state_.learning_rate = learning_rate_at_(state_.global_step);
+  const Stopwatch stepping;
   optimizer_.step(state_.learning_rate, scale);
+  state_.optimizer_seconds += stepping.seconds();
   optimizer_.zero_grad();
 
   state_.global_step = step;
   state_.loss = loss;
   state_.optimizer_state_bytes = memory::current(memory::Category::optimizer_state);
-  total_loss_ += loss;
-  loss_since_log_ += loss;
+  state_.total_loss += loss;
+  state_.loss_since_log += loss;
 }
 
 // Forward and backward of one micro-batch whose loss counts for `share` of the update; its own
@@ -203,7 +209,7 @@ void Trainer::stop_at(double loss, const std::string& reason) {
   const int64_t step = ++state_.global_step;  // counted for the log alone
   state_.loss = loss;
   state_.learning_rate = learning_rate_at_(step - 1);
-  loss_since_log_ = loss * double(step - logged_step_);
+  state_.loss_since_log = loss * double(step - state_.logged_step);
   log();
   --state_.global_step;
   fail(
@@ -214,14 +220,14 @@ void Trainer::stop_at(double loss, const std::string& reason) {
 }
 
 void Trainer::log() {
-  const int64_t steps = state_.global_step - logged_step_;
+  const int64_t steps = state_.global_step - state_.logged_step;
   if (steps == 0) return;
-  const Metrics logs = {{"loss", loss_since_log_ / double(steps)},
+  const Metrics logs = {{"loss", state_.loss_since_log / double(steps)},
                         {"grad_norm", state_.grad_norm},
                         {"learning_rate", state_.learning_rate},
                         {"epoch", state_.epoch}};
-  loss_since_log_ = 0;
-  logged_step_ = state_.global_step;
+  state_.loss_since_log = 0;
+  state_.logged_step = state_.global_step;
   state_.log_history.push_back(logs);
   state_.log_history.back().emplace_back("step", double(state_.global_step));
   for (const auto& callback : callbacks_)

@@ -55,8 +55,6 @@ class Trainer {
   std::vector<std::shared_ptr<TrainerCallback>> callbacks_;
   std::function<double(int64_t)> learning_rate_at_;
   TrainerState state_;
-  double loss_since_log_ = 0, total_loss_ = 0;
-  int64_t logged_step_ = 0;
 };
 
 }  // namespace minim::train

@@ -3,8 +3,22 @@
 #include <cmath>
 
 #include "core/error.h"
+#include "core/printable.h"
 
 namespace minim::train {
+
+std::string_view name_of(IntervalStrategy strategy) {
+  return strategy == IntervalStrategy::no      ? "no"
+         : strategy == IntervalStrategy::steps ? "steps"
+                                               : "epoch";
+}
+
+IntervalStrategy parse_interval_strategy(std::string_view name) {
+  for (const IntervalStrategy strategy :
+       {IntervalStrategy::no, IntervalStrategy::steps, IntervalStrategy::epoch})
+    if (name_of(strategy) == name) return strategy;
+  fail("strategy: there is no {}; there are no, steps and epoch", printable(name));
+}
 
 void TrainingArguments::validate() const {
   const auto at_least = [](const char* name, auto value, auto least) {
@@ -18,6 +32,7 @@ void TrainingArguments::validate() const {
   at_least("learning_rate", learning_rate, 0.0);
   at_least("warmup_steps", warmup_steps, 0.0);
   at_least("max_grad_norm", max_grad_norm, 0.0);
+  at_least("save_total_limit", save_total_limit.value_or(0), int64_t(0));
   const auto finite = [](const char* name, double value) {
     check(std::isfinite(value), "{}: must be finite, is {}", name, value);
   };
@@ -29,6 +44,35 @@ void TrainingArguments::validate() const {
         warmup_ratio);
   check(max_steps > 0 || num_train_epochs > 0,
         "num_train_epochs: must be above 0 unless max_steps is, is {}", num_train_epochs);
+  const bool whole = save_steps == std::floor(save_steps) && save_steps < 0x1p53;
+  check(save_steps > 0 && (save_steps < 1 || whole),
+        "save_steps: must be a whole number of updates or a ratio between 0 and 1, is {}",
+        save_steps);
+}
+
+optim::OptimizerArguments TrainingArguments::optimizer_arguments() const {
+  return {.learning_rate = learning_rate,
+          .adam_beta1 = adam_beta1,
+          .adam_beta2 = adam_beta2,
+          .adam_epsilon = adam_epsilon,
+          .weight_decay = weight_decay,
+          .optim_args = optim_args};
+}
+
+optim::ScheduleOptions TrainingArguments::schedule_options(int64_t max_steps) const {
+  optim::ScheduleOptions options{.lr = learning_rate};
+  if (lr_scheduler_type == "constant") return options;
+  double warmup = warmup_steps;
+  if (warmup == 0) warmup = warmup_ratio * double(max_steps);
+  if (warmup_steps < 1 && warmup_steps > 0) warmup = warmup_steps * double(max_steps);
+  options.warmup_steps = int64_t(std::ceil(warmup));
+  if (lr_scheduler_type != "constant_with_warmup" && lr_scheduler_type != "inverse_sqrt")
+    options.total_steps = max_steps;
+  return options;
+}
+
+int64_t TrainingArguments::save_interval(int64_t max_steps) const {
+  return int64_t(save_steps < 1 ? std::ceil(save_steps * double(max_steps)) : save_steps);
 }
 
 }  // namespace minim::train

@@ -3,7 +3,10 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 
+#include "optim/make_optimizer.h"
+#include "optim/schedule.h"
 #include "text/sampler.h"
 
 namespace minim::train {
@@ -11,13 +14,23 @@ namespace minim::train {
 // When something happens during training.
 enum class IntervalStrategy : uint8_t { no, steps, epoch };
 
-// How a model is trained. Names and defaults are those of Hugging Face's TrainingArguments.
+// "no", "steps" or "epoch".
+std::string_view name_of(IntervalStrategy strategy);
+// Throws for a name that is none.
+IntervalStrategy parse_interval_strategy(std::string_view name);
+
+// How a model is trained. Names and defaults are those of Hugging Face's TrainingArguments, but
+// that checkpoints are only written where they are asked for.
 struct TrainingArguments {
   int64_t per_device_train_batch_size = 8;
   int64_t per_device_eval_batch_size = 8;
   double num_train_epochs = 3.0;
   int64_t max_steps = -1;  // above 0: instead of num_train_epochs
   int64_t gradient_accumulation_steps = 1;
+  std::string optim = "adamw";  // for optim::make_optimizer(), as are the next five
+  std::string optim_args = {};
+  double adam_beta1 = 0.9, adam_beta2 = 0.999, adam_epsilon = 1e-8;
+  double weight_decay = 0;
   double learning_rate = 5e-5;
   std::string lr_scheduler_type = "linear";
   double warmup_steps = 0;     // below 1: a ratio of all steps
@@ -30,8 +43,19 @@ struct TrainingArguments {
   int64_t logging_steps = 500;
   std::optional<int64_t> eval_steps = {};  // none: logging_steps
 
+  IntervalStrategy save_strategy = IntervalStrategy::no;
+  double save_steps = 500;                       // below 1: a ratio of all steps
+  std::optional<int64_t> save_total_limit = {};  // checkpoints that are kept; none, 0: all
+  bool save_only_model = false;                  // no optimizer, schedule or random numbers
+
   // Throws, naming the argument, for a value that makes no sense.
   void validate() const;
+  // The arguments that the optimizer is made with.
+  optim::OptimizerArguments optimizer_arguments() const;
+  // The schedule of a run of that many updates.
+  optim::ScheduleOptions schedule_options(int64_t max_steps) const;
+  // Updates between two checkpoints of such a run under save_strategy steps.
+  int64_t save_interval(int64_t max_steps) const;
 };
 
 }  // namespace minim::train

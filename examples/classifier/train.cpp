@@ -8,6 +8,7 @@
 #include "optim/make_optimizer.h"
 #include "optim/schedule.h"
 #include "text/wordpiece_trainer.h"
+#include "train/checkpoint.h"
 #include "train/progress.h"
 #include "train/run_folder.h"
 #include "train/trainer.h"
@@ -25,9 +26,8 @@ struct TrainOptions {
   DataOptions data;
   std::string model, preset, tokenizer, train_file, validation_file, output_dir;
   std::string config_overrides, freeze, problem_type = "single_label_classification";
-  std::string eval_strategy, optimizer = "adamw", optimizer_arguments, report_to = "jsonl";
+  std::string eval_strategy, save_strategy = "no", report_to = "jsonl";
   std::string sampling_strategy = "random";
-  double adam_beta1 = 0.9, adam_beta2 = 0.999, adam_epsilon = 1e-8, weight_decay = 0;
   int64_t max_seq_length = 128, vocab_size = 4000;
   bool cased = false, sort_labels_as_text = false, skip_unseen_labels = false;
   bool ignore_mismatched_sizes = false, overwrite_output_dir = false, disable_tqdm = false;
@@ -123,13 +123,6 @@ void check_options(const TrainOptions& options) {
   }
 }
 
-IntervalStrategy parse_strategy(const std::string& name, bool has_validation) {
-  if (name.empty()) return has_validation ? IntervalStrategy::epoch : IntervalStrategy::no;
-  return name == "no"      ? IntervalStrategy::no
-         : name == "steps" ? IntervalStrategy::steps
-                           : IntervalStrategy::epoch;
-}
-
 text::SamplingStrategy parse_sampling(const std::string& name) {
   return name == "random"       ? text::SamplingStrategy::random
          : name == "sequential" ? text::SamplingStrategy::sequential
@@ -143,27 +136,54 @@ std::unique_ptr<optim::AnyOptimizer> make_optimizer(const TrainOptions& options,
     if (parameter.tensor.requires_grad()) trained.push_back(parameter);
   check(!trained.empty(), "--freeze {}: freezes every parameter; nothing is left to train",
         options.freeze);
-  return optim::make_optimizer(options.optimizer,
-                               optim::decay_groups(trained, options.weight_decay),
-                               {.learning_rate = options.arguments.learning_rate,
-                                .adam_beta1 = options.adam_beta1,
-                                .adam_beta2 = options.adam_beta2,
-                                .adam_epsilon = options.adam_epsilon,
-                                .weight_decay = options.weight_decay,
-                                .optim_args = options.optimizer_arguments});
+  const train::TrainingArguments& arguments = options.arguments;
+  return optim::make_optimizer(arguments.optim,
+                               optim::decay_groups(trained, arguments.weight_decay),
+                               arguments.optimizer_arguments());
+}
+
+// What tells this run from others and is none of the Trainer's arguments, with the names of
+// run_classification.py; what was not given is null.
+train::NamedArguments further_arguments(const TrainOptions& options) {
+  const auto text = [](const std::string& value) -> train::ArgumentValue {
+    return value.empty() ? train::ArgumentValue(nullptr) : value;
+  };
+  return {{"model_name_or_path", text(options.model)},
+          {"preset", text(options.preset)},
+          {"config_overrides", text(options.config_overrides)},
+          {"tokenizer_name", text(options.tokenizer)},
+          {"vocab_size", options.vocab_size},
+          {"cased", options.cased},
+          {"train_file", options.train_file},
+          {"validation_file", text(options.validation_file)},
+          {"output_dir", options.output_dir},
+          {"text_column_names", options.data.text_columns},
+          {"label_column_name", text(options.data.label_column)},
+          {"problem_type", options.problem_type},
+          {"sort_labels_as_text", options.sort_labels_as_text},
+          {"skip_unseen_labels", options.skip_unseen_labels},
+          {"ignore_mismatched_sizes", options.ignore_mismatched_sizes},
+          {"max_seq_length", options.max_seq_length},
+          {"freeze", text(options.freeze)},
+          {"report_to", options.report_to}};
 }
 
 void run(TrainOptions options) {
   check_options(options);
   for (const std::string& folder : {options.model, options.tokenizer})
     if (!folder.empty()) check_model_folder(folder);
-  check(options.overwrite_output_dir || !exists(options.output_dir + "/config.json"),
-        "{}: holds a model already; choose another --output-dir or add --overwrite-output-dir",
-        options.output_dir);
+  const bool has_model = exists(options.output_dir + "/config.json");
+  check(options.overwrite_output_dir ||
+            (!has_model && train::list_checkpoints(options.output_dir).empty()),
+        "{}: holds {} already; choose another --output-dir or add --overwrite-output-dir",
+        options.output_dir, has_model ? "a model" : "checkpoints");
   train::check_writable_folder(options.output_dir);
   const train::ProblemType type = train::parse_problem_type(options.problem_type);
   train::TrainingArguments& arguments = options.arguments;
-  arguments.eval_strategy = parse_strategy(options.eval_strategy, !options.validation_file.empty());
+  if (options.eval_strategy.empty())
+    options.eval_strategy = options.validation_file.empty() ? "no" : "epoch";
+  arguments.eval_strategy = train::parse_interval_strategy(options.eval_strategy);
+  arguments.save_strategy = train::parse_interval_strategy(options.save_strategy);
   arguments.train_sampling_strategy = parse_sampling(options.sampling_strategy);
 
   const text::Dataset train_data = options.data.read(options.train_file, text::Role::train, type);
@@ -207,17 +227,20 @@ void run(TrainOptions options) {
 
   train::Trainer trainer(model, arguments, std::move(train_set), std::move(eval_set), *optimizer,
                          train::default_metrics(type));
+  const train::RunDescription description{model, tokenizer, *optimizer, arguments,
+                                          further_arguments(options)};
   trainer.add_callback(std::make_shared<train::ProgressCallback>(
       stderr, stdout, train::is_terminal(stderr) && !options.disable_tqdm));
   if (options.report_to == "jsonl")
     trainer.add_callback(std::make_shared<train::JsonLogCallback>(options.output_dir));
+  trainer.add_callback(
+      std::make_shared<train::CheckpointCallback>(options.output_dir, description));
 
   const train::Metrics train_results = trainer.train();
   train::Metrics eval_results;
   for (const train::Metrics& entry : trainer.state().log_history)
     if (entry.front().first == "eval_loss") eval_results = entry;
-  train::save_run(options.output_dir, model, tokenizer, arguments, std::string(optimizer->name()),
-                  trainer.state(), train_results, eval_results, ledger);
+  train::save_run(options.output_dir, description, trainer.state(), train_results, eval_results);
   fmt::print("{}\nsaved to {}\n", train::format_metrics(train_results), options.output_dir);
 }
 
@@ -263,14 +286,14 @@ void add_train(CLI::App& app) {
   std::string known;
   for (const std::string_view name : optim::optimizer_names())
     known += (known.empty() ? "" : ", ") + std::string(name);
-  verb.add_option("--optim", o.optimizer, known + ", or Hugging Face's name of it");
-  verb.add_option(option("--optim-args"), o.optimizer_arguments,
+  verb.add_option("--optim", a.optim, known + ", or Hugging Face's name of it");
+  verb.add_option(option("--optim-args"), a.optim_args,
                   "Other fields of the optimizer's options, such as amsgrad=True");
   verb.add_option(option("--learning-rate"), a.learning_rate, "Highest learning rate");
-  verb.add_option(option("--weight-decay"), o.weight_decay, "Not for biases and norms");
-  verb.add_option(option("--adam-beta1"), o.adam_beta1, "Decay of the average gradient");
-  verb.add_option(option("--adam-beta2"), o.adam_beta2, "Decay of the average squared gradient");
-  verb.add_option(option("--adam-epsilon"), o.adam_epsilon, "Added to the root of the latter");
+  verb.add_option(option("--weight-decay"), a.weight_decay, "Not for biases and norms");
+  verb.add_option(option("--adam-beta1"), a.adam_beta1, "Decay of the average gradient");
+  verb.add_option(option("--adam-beta2"), a.adam_beta2, "Decay of the average squared gradient");
+  verb.add_option(option("--adam-epsilon"), a.adam_epsilon, "Added to the root of the latter");
   verb.add_option(option("--max-grad-norm"), a.max_grad_norm,
                   "Gradients are scaled to it; 0: never");
   verb.add_option(option("--lr-scheduler-type"), a.lr_scheduler_type,
@@ -299,6 +322,18 @@ void add_train(CLI::App& app) {
   verb.add_option(option("--eval-steps"), a.eval_steps,
                   "Updates between evaluations (as many as between log entries)");
   verb.add_option(option("--logging-steps"), a.logging_steps, "Updates between log entries");
+  verb.add_option(option("--save-strategy"), o.save_strategy,
+                  "When to write OUTPUT_DIR/checkpoint-STEP: model, optimizer state and all else "
+                  "that going on from there takes; for AdamW three times the model's size each, so "
+                  "never unless asked for. The output folder itself gets all of that at the end")
+      ->check(CLI::IsMember({"no", "steps", "epoch"}));
+  verb.add_option(option("--save-steps"), a.save_steps,
+                  "Updates between checkpoints under steps; below 1: a ratio of all steps");
+  verb.add_option(option("--save-total-limit"), a.save_total_limit,
+                  "Checkpoints to keep; older ones are removed (0 or not given: none are)");
+  verb.add_flag(
+      option("--save-only-model"), a.save_only_model,
+      "Leave optimizer, schedule and random numbers out of checkpoints and output folder");
   verb.add_option(option("--report-to"), o.report_to,
                   "Log entries to log.jsonl in the output folder")
       ->check(CLI::IsMember({"jsonl", "none"}));

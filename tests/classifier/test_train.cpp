@@ -61,6 +61,57 @@ TEST_CASE("options come from a file, in either spelling, and the command line wi
   CHECK(read_json(folder / "run/tokenizer_config.json")["do_lower_case"] == false);
 }
 
+TEST_CASE("the records of a run tell it from others, under the names that Hugging Face has") {
+  const TemporaryFolder folder;
+  write_whole_file(folder / "train.csv", questions(16));
+  succeed(train_arguments(folder / "train.csv", folder / "run") +
+          Arguments{"--optim", "adamw_bnb_8bit", "--optim-args", "block_size=64", "--adam-beta2",
+                    "0.99", "--freeze", "distilbert.embeddings.*"});
+  const json arguments = read_json(folder / "run/training_args.json");
+  CHECK(arguments["optim"] == "adamw8bit");  // the name of its own, whatever was typed
+  CHECK(arguments["optim_args"] == "block_size=64");
+  CHECK(arguments["adam_beta2"] == 0.99);
+  CHECK(arguments["weight_decay"] == 0);
+  CHECK(arguments["preset"] == "tiny");
+  CHECK(arguments["model_name_or_path"].is_null());
+  CHECK(arguments["config_overrides"] == "dim=16,hidden_dim=32,n_heads=2");
+  CHECK(arguments["max_seq_length"] == 128);
+  CHECK(arguments["freeze"] == "distilbert.embeddings.*");
+  CHECK(arguments["train_file"] == folder / "train.csv");
+  CHECK(arguments["validation_file"].is_null());
+  const json all = read_json(folder / "run/all_results.json");
+  CHECK(all["train_optimizer_step_ms"] > 0);
+  CHECK(all["memory"]["trained_parameters"] < all["memory"]["parameters"]);
+}
+
+TEST_CASE("a checkpoint is a model folder that every verb takes") {
+  const TemporaryFolder folder;
+  write_whole_file(folder / "train.csv", questions(16));
+  succeed(train_arguments(folder / "train.csv", folder / "run") +
+          Arguments{"--save-strategy", "steps", "--save-steps", "0.5", "--save-total-limit", "1"});
+  CHECK(!fs::exists(folder / "run/checkpoint-1"));
+  CHECK(lines_of(succeed({"predict", "--model-name-or-path", folder / "run/checkpoint-2", "--text",
+                          "my card"})
+                     .output)
+            .size() == 1);
+  // The run ended with it, so the folder of the run holds the same.
+  for (const char* name : {"model.safetensors", "optimizer.safetensors", "rng_state.json"})
+    CHECK(read_whole_file(folder / (std::string("run/checkpoint-2/") + name)) ==
+          read_whole_file(folder / (std::string("run/") + name)));
+  succeed(train_arguments(folder / "train.csv", folder / "small") + Arguments{"--save-only-model"});
+  CHECK(!fs::exists(folder / "small/optimizer.safetensors"));
+}
+
+TEST_CASE("a folder with checkpoints of an interrupted run is not written over by accident") {
+  const TemporaryFolder folder;
+  write_whole_file(folder / "train.csv", questions(16));
+  fs::create_directories(folder / "run/checkpoint-3");
+  CHECK(failure_of(train_arguments(folder / "train.csv", folder / "run")) ==
+        folder /
+            "run: holds checkpoints already; choose another --output-dir or add "
+            "--overwrite-output-dir");
+}
+
 TEST_CASE("one seed gives one model, bit for bit") {
   const TemporaryFolder folder;
   write_whole_file(folder / "train.csv", questions(16));

@@ -9,6 +9,7 @@
 #include "models/distilbert.h"
 #include "optim/adamw.h"
 #include "tests/core/temporary_folder.h"
+#include "text/tokenizer.h"
 #include "train/trainer.h"
 
 // A model of a few hundred weights and rows that it can learn.
@@ -37,6 +38,14 @@ inline DistilBertConfig small_config(double dropout = 0) {
 
 inline DistilBertForSequenceClassification small_model(double dropout = 0, uint64_t seed = 42) {
   return DistilBertForSequenceClassification(small_config(dropout), {.seed = seed});
+}
+
+// A vocabulary for it.
+inline text::Tokenizer small_tokenizer() {
+  std::vector<std::string> pieces = {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"};
+  for (char c = 'a'; pieces.size() < 30; ++c)
+    pieces.emplace_back(1, c);
+  return text::Tokenizer(text::TokenizerConfig::bert(pieces, true));
 }
 
 // Rows of 3 to 9 tokens. Those of class 1 hold token 7 where the others hold token 8.

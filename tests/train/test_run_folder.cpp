@@ -19,13 +19,6 @@ namespace fs = std::filesystem;
 
 namespace {
 
-text::Tokenizer small_tokenizer() {
-  std::vector<std::string> pieces = {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"};
-  for (char c = 'a'; pieces.size() < 30; ++c)
-    pieces.emplace_back(1, c);
-  return text::Tokenizer(text::TokenizerConfig::bert(pieces, true));
-}
-
 json read_json(const std::string& path) {
   return json::parse(read_whole_file(path));
 }
@@ -54,11 +47,15 @@ void train_and_save(const std::string& folder, bool evaluates) {
       .eval_strategy = evaluates ? IntervalStrategy::epoch : IntervalStrategy::no,
       .logging_steps = 3};
   Run run(arguments, 20, 6);
-  const train::MemoryLedger ledger(run.model, run.optimizer.state_size());
   run.trainer.add_callback(std::make_shared<train::JsonLogCallback>(folder));
   const Metrics results = run.trainer.train();
-  train::save_run(folder, run.model, small_tokenizer(), arguments, "adamw", run.trainer.state(),
-                  results, evaluates ? run.recorder->evaluations.back() : Metrics{}, ledger);
+  const train::NamedArguments further = {{"train_file", "train.csv"},
+                                         {"freeze", nullptr},
+                                         {"text_column_names", std::vector<std::string>{"a", "b"}},
+                                         {"max_seq_length", int64_t(128)}};
+  train::save_run(folder, {run.model, small_tokenizer(), run.optimizer, arguments, further},
+                  run.trainer.state(), results,
+                  evaluates ? run.recorder->evaluations.back() : Metrics{});
 }
 
 }  // namespace
@@ -69,7 +66,8 @@ TEST_CASE("a run folder holds the model, the tokenizer and the records") {
   train_and_save(folder, true);
   CHECK(names_in(folder) ==
         std::vector<std::string>{"all_results.json", "config.json", "eval_results.json",
-                                 "log.jsonl", "model.safetensors", "special_tokens_map.json",
+                                 "log.jsonl", "model.safetensors", "optimizer.safetensors",
+                                 "rng_state.json", "scheduler.json", "special_tokens_map.json",
                                  "tokenizer.json", "tokenizer_config.json", "train_results.json",
                                  "trainer_state.json", "training_args.json", "vocab.txt"});
   const auto model = DistilBertForSequenceClassification::from_pretrained(folder);
@@ -126,6 +124,13 @@ TEST_CASE("records are JSON with Hugging Face's names") {
   CHECK(arguments["eval_strategy"] == "epoch");
   CHECK(arguments["learning_rate"] == 5e-5);
   CHECK(arguments["data_seed"].is_null());
+  CHECK(arguments["adam_beta2"] == 0.999);
+  CHECK(arguments["optim_args"].is_null());
+  CHECK(arguments["save_strategy"] == "no");
+  CHECK(arguments["train_file"] == "train.csv");
+  CHECK(arguments["freeze"].is_null());
+  CHECK(arguments["text_column_names"] == json({"a", "b"}));
+  CHECK(arguments["max_seq_length"] == 128);
 
   const auto log = read_lines(folder / "log.jsonl");
   REQUIRE(log.size() == 6);
@@ -152,6 +157,29 @@ TEST_CASE("the ledger's prediction is what was measured") {
   CHECK(predicted["optimizer state"].get<int64_t>() == 2 * predicted["weights"].get<int64_t>());
 }
 
+TEST_CASE("the ledger counts parameters and the optimizer's numbers, and times its steps") {
+  const TemporaryFolder folder;
+  Run run({.max_steps = 3}, 8);
+  run.model.freeze("distilbert.embeddings.*");
+  run.trainer.train();
+  train::save_run(folder.path(), {run.model, small_tokenizer(), run.optimizer, {.max_steps = 3}},
+                  run.trainer.state(), {}, {});
+  const json all = read_json(folder / "all_results.json");
+  int64_t trained = 0;
+  for (const NamedTensor& parameter : run.model.parameters())
+    if (parameter.tensor.requires_grad()) trained += parameter.tensor.numel();
+  CHECK(trained < run.model.parameter_count());
+  CHECK(all["memory"]["parameters"] == run.model.parameter_count());
+  CHECK(all["memory"]["trained_parameters"] == trained);
+  CHECK(all["memory"]["optimizer_state_elements"] == 2 * trained);  // AdamW's two moments
+  // A mean over the three steps; the whole update takes longer.
+  const double milliseconds = all["train_optimizer_step_ms"];
+  CHECK(milliseconds * 3 / 1000 ==
+        doctest::Approx(run.trainer.state().optimizer_seconds).epsilon(1e-9));
+  CHECK(milliseconds > 0);
+  CHECK(run.trainer.state().optimizer_seconds < run.trainer.state().seconds);
+}
+
 TEST_CASE("numbers that are not finite are null") {
   const TemporaryFolder folder;
   {
@@ -165,9 +193,8 @@ TEST_CASE("numbers that are not finite are null") {
   }
   Run run({.max_steps = 1}, 4);
   run.trainer.train();
-  train::save_run(folder.path(), run.model, small_tokenizer(), {}, "adamw", run.trainer.state(),
-                  {{"train_loss", NAN}}, {{"eval_loss", -INFINITY}},
-                  train::MemoryLedger(run.model, run.optimizer.state_size()));
+  train::save_run(folder.path(), {run.model, small_tokenizer(), run.optimizer, {.max_steps = 1}},
+                  run.trainer.state(), {{"train_loss", NAN}}, {{"eval_loss", -INFINITY}});
   CHECK(read_json(folder / "all_results.json")["train_loss"].is_null());
   CHECK(read_json(folder / "eval_results.json")["eval_loss"].is_null());
 }

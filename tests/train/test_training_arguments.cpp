@@ -19,6 +19,9 @@ TEST_CASE("training arguments have Hugging Face's defaults") {
   CHECK(a.max_grad_norm == 1.0);
   CHECK(a.seed == 42);
   CHECK(a.logging_steps == 500);
+  CHECK(a.adam_epsilon == 1e-8);
+  CHECK(a.weight_decay == 0);
+  CHECK(a.save_steps == 500);
 }
 
 TEST_CASE("values that make no sense are refused by name") {
@@ -39,6 +42,16 @@ TEST_CASE("values that make no sense are refused by name") {
   CHECK(error({.num_train_epochs = 0}) ==
         "num_train_epochs: must be above 0 unless max_steps is, is 0");
   CHECK(error({.num_train_epochs = 0, .max_steps = 1}).empty());
+  const std::string steps =
+      "save_steps: must be a whole number of updates or a ratio between 0 and ";
+  CHECK(error({.save_steps = 0}) == steps + "1, is 0");
+  CHECK(error({.save_steps = 1.5}) == steps + "1, is 1.5");
+  CHECK(error({.save_steps = NAN}) == steps + "1, is nan");
+  CHECK(error({.save_steps = INFINITY}) == steps + "1, is inf");
+  CHECK(error({.save_steps = 0.5}).empty());
+  CHECK(error({.save_total_limit = -1}) == "save_total_limit: must be at least 0, is -1");
+  CHECK(error_of([] { train::parse_interval_strategy("epochs"); }) ==
+        "strategy: there is no \"epochs\"; there are no, steps and epoch");
   // Infinities would run for ever or spoil every weight.
   CHECK(error({.num_train_epochs = INFINITY}) == "num_train_epochs: must be finite, is inf");
   CHECK(error({.learning_rate = INFINITY}) == "learning_rate: must be finite, is inf");

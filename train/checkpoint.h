@@ -1,0 +1,51 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "train/callback.h"
+#include "train/run_description.h"
+
+// What is kept of a run so that it can go on exactly as it would have.
+namespace minim::train {
+
+// Writes the files of a checkpoint into a folder:
+//
+//   config.json, model.safetensors, the tokenizer's files    a model folder as any other
+//   training_args.json       how the run was started
+//   trainer_state.json       counters, sums of losses and the log so far
+//   optimizer.safetensors    state by parameter name (optim/state_file.h)
+//   scheduler.json           the learning rate that follows, with the keys of PyTorch's LambdaLR
+//   rng_state.json           "generator": seed and offset of the dropout masks; "data_order": seed,
+//                            epoch and batch of text::Sampler from which the next update is made
+//
+// With save_only_model the last three are left out.
+void write_checkpoint_files(const std::string& folder, const RunDescription& run,
+                            const TrainerState& state);
+
+// A folder "checkpoint-STEP".
+struct CheckpointFolder {
+  int64_t step;
+  std::string path;
+};
+
+// The checkpoints in an output folder by ascending step; none where there is no such folder.
+std::vector<CheckpointFolder> list_checkpoints(const std::string& output_dir);
+
+// Writes a checkpoint, complete or not at all, whenever the Trainer says that one is due, and
+// removes older ones beyond save_total_limit: first those of later steps, which a run that had the
+// folder before has left, then the oldest, and never the one just written.
+class CheckpointCallback : public TrainerCallback {
+ public:
+  CheckpointCallback(std::string output_dir, RunDescription run);
+
+  void on_save(const TrainerState& state) override;
+
+ private:
+  void remove_old(int64_t newest) const;
+
+  std::string output_dir_;
+  RunDescription run_;
+};
+
+}  // namespace minim::train

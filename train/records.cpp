@@ -1,0 +1,143 @@
+#include "train/records.h"
+
+#include <cmath>
+
+#include <nlohmann/json.hpp>
+
+namespace minim::train {
+
+namespace {
+
+using nlohmann::json;
+
+json number(double value) {
+  if (!std::isfinite(value)) return nullptr;
+  if (value == std::floor(value) && std::abs(value) < 0x1p53) return int64_t(value);
+  return value;
+}
+
+json object_of(const Metrics& metrics) {
+  json object = json::object();
+  for (const auto& [name, value] : metrics)
+    object[name] = number(value);
+  return object;
+}
+
+std::string text_of(const json& value) {
+  return value.dump(2, ' ', false, json::error_handler_t::replace) + "\n";
+}
+
+template <class T>
+json optional(const std::optional<T>& value) {
+  return value ? json(*value) : json(nullptr);
+}
+
+json ledger_json(const MemoryLedger& ledger) {
+  using memory::Category;
+  json measured = json::object();
+  for (size_t c = 0; c < memory::categories; ++c)
+    measured[std::string(memory::name_of(Category(c)))] = {
+        {"current", memory::current(Category(c))}, {"peak", memory::peak(Category(c))}};
+  return {{"parameters", ledger.parameters},
+          {"trained_parameters", ledger.trained_parameters},
+          {"optimizer_state_elements", ledger.optimizer_state_elements},
+          {"predicted_bytes",
+           {{"weights", ledger.predicted_weights},
+            {"gradients", ledger.predicted_gradients},
+            {"optimizer state", ledger.predicted_optimizer_state}}},
+          {"measured_bytes", measured},
+          {"measured_peak_bytes", memory::peak()}};
+}
+
+}  // namespace
+
+std::string metrics_json(const Metrics& metrics) {
+  return text_of(object_of(metrics));
+}
+
+std::string metrics_line(const Metrics& metrics) {
+  return object_of(metrics).dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+std::string training_args_json(const TrainingArguments& a, std::string_view optimizer,
+                               const NamedArguments& further) {
+  json object = {{"optim", optimizer},
+                 {"optim_args", a.optim_args.empty() ? json(nullptr) : json(a.optim_args)},
+                 {"adam_beta1", a.adam_beta1},
+                 {"adam_beta2", a.adam_beta2},
+                 {"adam_epsilon", a.adam_epsilon},
+                 {"weight_decay", a.weight_decay},
+                 {"per_device_train_batch_size", a.per_device_train_batch_size},
+                 {"per_device_eval_batch_size", a.per_device_eval_batch_size},
+                 {"num_train_epochs", a.num_train_epochs},
+                 {"max_steps", a.max_steps},
+                 {"gradient_accumulation_steps", a.gradient_accumulation_steps},
+                 {"learning_rate", a.learning_rate},
+                 {"lr_scheduler_type", a.lr_scheduler_type},
+                 {"warmup_steps", number(a.warmup_steps)},
+                 {"warmup_ratio", a.warmup_ratio},
+                 {"max_grad_norm", a.max_grad_norm},
+                 {"seed", a.seed},
+                 {"data_seed", optional(a.data_seed)},
+                 {"eval_strategy", name_of(a.eval_strategy)},
+                 {"eval_steps", optional(a.eval_steps)},
+                 {"logging_steps", a.logging_steps},
+                 {"save_strategy", name_of(a.save_strategy)},
+                 {"save_steps", number(a.save_steps)},
+                 {"save_total_limit", optional(a.save_total_limit)},
+                 {"save_only_model", a.save_only_model}};
+  object["train_sampling_strategy"] =
+      a.train_sampling_strategy == text::SamplingStrategy::random       ? "random"
+      : a.train_sampling_strategy == text::SamplingStrategy::sequential ? "sequential"
+                                                                        : "group_by_length";
+  for (const auto& [name, value] : further)
+    object[name] = std::visit([](const auto& v) { return json(v); }, value);
+  return text_of(object);
+}
+
+std::string trainer_state_json(const TrainerState& state, const TrainingArguments& arguments) {
+  json history = json::array();
+  for (const Metrics& entry : state.log_history)
+    history.push_back(object_of(entry));
+  const json ours = {{"total_loss", number(state.total_loss)},
+                     {"loss_since_log", number(state.loss_since_log)},
+                     {"logged_step", state.logged_step},
+                     {"seconds", state.seconds},
+                     {"optimizer_seconds", state.optimizer_seconds},
+                     {"learning_rate", state.learning_rate},
+                     {"loss", number(state.loss)},
+                     {"grad_norm", number(state.grad_norm)}};
+  return text_of(
+      {{"best_global_step", nullptr},
+       {"best_metric", nullptr},
+       {"best_model_checkpoint", nullptr},
+       {"epoch", state.epoch},
+       {"eval_steps", arguments.eval_steps.value_or(arguments.logging_steps)},
+       {"global_step", state.global_step},
+       {"is_hyper_param_search", false},
+       {"is_local_process_zero", true},
+       {"is_world_process_zero", true},
+       {"log_history", history},
+       {"logging_steps", arguments.logging_steps},
+       {"max_steps", state.max_steps},
+       {"num_input_tokens_seen", state.tokens},
+       {"num_train_epochs", int64_t(std::ceil(state.num_train_epochs))},
+       {"save_steps", number(arguments.save_steps)},
+       {"stateful_callbacks", {{"Trainer", {{"args", json::object()}, {"attributes", ours}}}}},
+       {"total_flos", number(state.total_flos)},
+       {"train_batch_size", arguments.per_device_train_batch_size},
+       {"trial_name", nullptr},
+       {"trial_params", nullptr}});
+}
+
+std::string all_results_json(const Metrics& train_results, const Metrics& eval_results,
+                             const TrainerState& state, const MemoryLedger& ledger) {
+  json all = object_of(train_results);
+  all.update(object_of(eval_results));
+  const auto steps = double(std::max<int64_t>(state.global_step, 1));
+  all["train_optimizer_step_ms"] = number(1000 * state.optimizer_seconds / steps);
+  all["memory"] = ledger_json(ledger);
+  return text_of(all);
+}
+
+}  // namespace minim::train
