@@ -1,0 +1,74 @@
+#include "train/memory_plan.h"
+
+#include <algorithm>
+
+#include "core/launch.h"
+
+namespace minim::train {
+
+namespace {
+
+// Sums that Adafactor's update of one parameter works with: of squares and of columns, per tile of
+// a matrix (optim/adafactor_update.cpp). Other rules need nothing.
+int64_t update_workspace(std::string_view rule, const Shape& shape) {
+  if (!rule.starts_with("adafactor") || shape.numel() == 0) return 0;
+  const int rank = shape.rank();
+  if (rank < 2) return 2 * 8 * ((shape.numel() + element_grain - 1) / element_grain);
+  const int64_t rows = shape[rank - 2], columns = shape[rank - 1];
+  const int64_t height = std::max({int64_t(1), element_grain / columns, (rows + 63) / 64});
+  const int64_t matrices = shape.numel() / (rows * columns);
+  const int64_t tiles = matrices * ((rows + height - 1) / height);
+  return 8 * tiles + 4 * (matrices * columns + tiles * columns + matrices);
+}
+
+OptimizerPlan plan_optimizer(const OptimizerChoice& choice, const NamedTensors& trained,
+                             const models::StepMemory& step) {
+  const auto optimizer = optim::make_optimizer(choice.name, optim::decay_groups(trained, 0.0),
+                                               {.optim_args = choice.optim_args});
+  OptimizerPlan plan{.choice = choice, .state = optimizer->state_size()};
+  for (const NamedTensor& parameter : trained)
+    plan.update_workspace = std::max(plan.update_workspace,
+                                     update_workspace(optimizer->name(), parameter.tensor.shape()));
+  plan.peak = step.weights + plan.state.bytes +
+              std::max(step.together, step.gradients + plan.update_workspace);
+  return plan;
+}
+
+}  // namespace
+
+std::vector<OptimizerChoice> all_optimizers() {
+  std::vector<OptimizerChoice> choices;
+  for (const std::string_view name : optim::optimizer_names()) {
+    choices.push_back({std::string(name), ""});
+    if (name.ends_with("8bit")) choices.push_back({std::string(name), "keep_f32=embeddings"});
+  }
+  return choices;
+}
+
+MemoryPlan plan_memory(const models::DistilBertForSequenceClassification& model,
+                       const models::BatchShape& batch,
+                       const std::vector<OptimizerChoice>& optimizers,
+                       const models::StepOptions& options) {
+  MemoryPlan plan;
+  plan.batch = batch;
+  plan.step = models::rehearse_step(model, batch, options);
+  NamedTensors trained;
+  for (const NamedTensor& parameter : model.parameters()) {
+    ++plan.tensors;
+    plan.parameters += parameter.tensor.numel();
+    if (!parameter.tensor.requires_grad()) continue;
+    plan.trained_parameters += parameter.tensor.numel();
+    trained.push_back(parameter);
+  }
+  for (const OptimizerChoice& choice : optimizers)
+    plan.optimizers.push_back(plan_optimizer(choice, trained, plan.step));
+  return plan;
+}
+
+MemoryPlan plan_memory(const models::DistilBertConfig& config, const models::BatchShape& batch,
+                       const std::vector<OptimizerChoice>& optimizers,
+                       const models::StepOptions& options) {
+  return plan_memory(models::model_without_weights(config), batch, optimizers, options);
+}
+
+}  // namespace minim::train

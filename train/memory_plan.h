@@ -1,0 +1,52 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "models/distilbert_memory.h"
+#include "optim/make_optimizer.h"
+
+// What a training run needs in memory under each optimizer, before anything of the model's size is
+// allocated.
+namespace minim::train {
+
+// An optimizer by name, with options in the syntax of optim::OptimizerArguments::optim_args.
+struct OptimizerChoice {
+  std::string name, optim_args;
+};
+
+// Every optimizer that there is, in its defaults; those of 8 bits also with embeddings in f32, as
+// Hugging Face's Trainer has them.
+std::vector<OptimizerChoice> all_optimizers();
+
+struct OptimizerPlan {
+  OptimizerChoice choice;
+  optim::StateSize state;
+  int64_t update_workspace = 0;  // peak of what an update needs beside the state; bytes
+  int64_t peak = 0;              // of all tensors in a step, once the state exists; bytes
+};
+
+struct MemoryPlan {
+  int64_t parameters = 0, trained_parameters = 0, tensors = 0;
+  models::BatchShape batch;
+  models::StepMemory step;
+  std::vector<OptimizerPlan> optimizers;
+};
+
+// The plan of training `model`, whose weights are not read (models::model_without_weights makes one
+// of a config; freeze() says what is trained), on batches of this shape. Throws what
+// models::rehearse_step and optim::make_optimizer throw.
+//
+// Peaks are what memory::peak() says of every step but the first, which has no optimizer state
+// until its update, of steps without evaluation. Beside them a process holds the labels and ids of
+// its data, the program, and what Eigen needs for a product.
+MemoryPlan plan_memory(const models::DistilBertForSequenceClassification& model,
+                       const models::BatchShape& batch,
+                       const std::vector<OptimizerChoice>& optimizers = all_optimizers(),
+                       const models::StepOptions& options = {});
+MemoryPlan plan_memory(const models::DistilBertConfig& config, const models::BatchShape& batch,
+                       const std::vector<OptimizerChoice>& optimizers = all_optimizers(),
+                       const models::StepOptions& options = {});
+
+}  // namespace minim::train
