@@ -27,34 +27,60 @@ bool keeps_f32(const ParameterSpec& parameter, int64_t min_8bit_size, std::strin
   return false;
 }
 
-// One step of the elements of one block, whose moments are in f32. Returns how many it left alone.
-template <class T, bool guarded>
+// One step of the elements of one block, whose moments are in f32.
+template <class T>
 struct BlockStep {
   using R = Compute<T>;
   float gradient_scale;
   float beta1, weight1, beta2, weight2;  // b1, 1 - b1, b2, 1 - b2
   R decay;                               // 1 - lr * weight_decay
   R step_size, inverse_c2, eps;          // lr / (1 - b1^t), 1 / sqrt(1 - b2^t)
+  bool guarded;                          // elements whose gradient is not sound are left alone
 
-  int64_t operator()(T* __restrict p, const T* __restrict g, float* __restrict m,
-                     float* __restrict v, int64_t n) const {
+  struct Result {
+    float m_largest, v_largest;  // magnitudes after the step
+    int64_t skipped;
+  };
+
+  Result operator()(T* __restrict p, const T* __restrict g, float* __restrict m,
+                    float* __restrict v, int64_t n) const {
+    // Nearly all blocks are sound, and take the loop that need not ask.
+    if (guarded && !all_sound(g, n)) return run<true>(p, g, m, v, n);
+    return run<false>(p, g, m, v, n);
+  }
+
+ private:
+  bool all_sound(const T* g, int64_t n) const {
+    LargestMagnitude largest;
+    for (int64_t i = 0; i < n; ++i)
+      largest.see(float(g[i]) * gradient_scale);
+    return largest.value() <= largest_gradient;  // NaN is not
+  }
+
+  template <bool asks>
+  Result run(T* __restrict p, const T* __restrict g, float* __restrict m, float* __restrict v,
+             int64_t n) const {
+    const BlockStep s = *this;
+    LargestMagnitude m_largest, v_largest;
     int32_t skipped = 0;
     for (int64_t i = 0; i < n; ++i) {
-      const float given = float(g[i]) * gradient_scale;
+      const float given = float(g[i]) * s.gradient_scale;
       // What is not sound changes nothing: factors of 1, and nothing to add. Choosing between
       // numbers is faster than choosing whether to store.
-      const bool sound = !guarded || std::abs(given) <= largest_gradient;  // NaN is not
+      const bool sound = !asks || std::abs(given) <= largest_gradient;
       const float grad = sound ? given : 0.0f;
-      const float mean = (sound ? beta1 : 1.0f) * m[i] + weight1 * grad;
-      const float square = (sound ? beta2 : 1.0f) * v[i] + weight2 * grad * grad;
-      const R denom = std::sqrt(R(square)) * inverse_c2 + eps;
-      const R change = step_size * R(mean) / denom;
+      const float mean = (sound ? s.beta1 : 1.0f) * m[i] + s.weight1 * grad;
+      const float square = (sound ? s.beta2 : 1.0f) * v[i] + s.weight2 * grad * grad;
+      const R denom = std::sqrt(R(square)) * s.inverse_c2 + s.eps;
+      const R change = s.step_size * R(mean) / denom;
       m[i] = mean;
       v[i] = square;
-      p[i] = T(R(p[i]) * (sound ? decay : R(1)) - (sound ? change : R(0)));
+      m_largest.see(mean);
+      v_largest.see(square);
+      p[i] = T(R(p[i]) * (sound ? s.decay : R(1)) - (sound ? change : R(0)));
       skipped += sound ? 0 : 1;
     }
-    return skipped;
+    return {m_largest.value(), v_largest.value(), skipped};
   }
 };
 
@@ -100,9 +126,10 @@ int64_t step_blocks(const Update& u, const Coded& state, const MomentMaps& maps,
       }
       dequantize_block(m_codes + at, m_absmax[b], m_values, m, count);
       dequantize_block(v_codes + at, v_absmax[b], v_values, v, count);
-      own_skipped += step(p + at, g + at, m, v, count);
-      m_absmax[b] = quantize_block(m, maps.exp_avg, is_last, m_codes + at, count);
-      v_absmax[b] = quantize_block(v, maps.exp_avg_sq, is_last, v_codes + at, count);
+      const auto [m_largest, v_largest, left_alone] = step(p + at, g + at, m, v, count);
+      own_skipped += left_alone;
+      m_absmax[b] = quantize_block(m, m_largest, maps.exp_avg, is_last, m_codes + at, count);
+      v_absmax[b] = quantize_block(v, v_largest, maps.exp_avg_sq, is_last, v_codes + at, count);
     }
     if (own_skipped > 0) skipped += own_skipped;
   });
@@ -198,21 +225,18 @@ void BasicAdam8bitRule<adamw>::update(const Update& u, State& state, const Optio
   const Coded coded = {state.exp_avg,           state.exp_avg_sq, state.exp_avg_absmax,
                        state.exp_avg_sq_absmax, exp_avg_values,   exp_avg_sq_values};
   dispatch_float(u.parameter.dtype(), name, [&]<class T>() {
-    const auto run = [&]<bool guarded>() {
-      using R = Compute<T>;
-      const BlockStep<T, guarded> step = {float(u.gradient_scale),
-                                          float(o.beta1),
-                                          float(1.0 - o.beta1),
-                                          float(o.beta2),
-                                          float(1.0 - o.beta2),
-                                          R(1.0 - o.lr * o.weight_decay),
-                                          R(o.lr / c1),
-                                          R(1.0 / std::sqrt(c2)),
-                                          R(o.eps)};
-      return step_blocks<T>(u, coded, code, o.block_size, step);
-    };
-    state.skipped +=
-        o.behaviour == "minim" ? run.template operator()<true>() : run.template operator()<false>();
+    using R = Compute<T>;
+    const BlockStep<T> step = {float(u.gradient_scale),
+                               float(o.beta1),
+                               float(1.0 - o.beta1),
+                               float(o.beta2),
+                               float(1.0 - o.beta2),
+                               R(1.0 - o.lr * o.weight_decay),
+                               R(o.lr / c1),
+                               R(1.0 / std::sqrt(c2)),
+                               R(o.eps),
+                               o.behaviour == "minim"};
+    state.skipped += step_blocks<T>(u, coded, code, o.block_size, step);
   });
 }
 

@@ -41,7 +41,11 @@ Quantized quantize_blockwise(const Tensor& x, const CodeMap& map, int64_t block)
   uint8_t* codes = result.codes.data<uint8_t>();
   float* absmax = result.absmax.data<float>();
   each_block(n, block, [&](int64_t b, int64_t first, int64_t count) {
-    absmax[b] = quantize_block(from + first, map, count < block, codes + first, count);
+    LargestMagnitude largest;
+    for (int64_t i = 0; i < count; ++i)
+      largest.see(from[first + i]);
+    absmax[b] =
+        quantize_block(from + first, largest.value(), map, count < block, codes + first, count);
   });
   return result;
 }

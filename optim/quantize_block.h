@@ -18,19 +18,21 @@ inline void dequantize_block(const uint8_t* codes, float absmax, const float* va
     x[i] = values[codes[i]] * absmax;
 }
 
-// NaN if any element is NaN. The bits of floats that are not negative order as the floats do, and
-// those of NaN are larger than infinity's.
-inline float largest_magnitude(const float* x, int64_t n) {
-  int32_t largest = 0;
-  for (int64_t i = 0; i < n; ++i)
-    largest = std::max(largest, std::bit_cast<int32_t>(x[i]) & 0x7FFFFFFF);
-  return std::bit_cast<float>(largest);
-}
+// The largest magnitude of some floats, and NaN if any of them is: the bits of floats that are not
+// negative order as the floats do, and those of NaN are larger than infinity's.
+class LargestMagnitude {
+ public:
+  void see(float x) { bits_ = std::max(bits_, std::bit_cast<int32_t>(x) & 0x7FFFFFFF); }
+  float value() const { return std::bit_cast<float>(bits_); }
 
-// Writes the codes of a block and returns the scale to be kept for it.
-inline float quantize_block(const float* x, const CodeMap& map, bool is_last, uint8_t* codes,
-                            int64_t n) {
-  float absmax = largest_magnitude(x, n);
+ private:
+  int32_t bits_ = 0;
+};
+
+// Writes the codes of a block, whose largest magnitude is given, and returns the scale to be kept
+// for it.
+inline float quantize_block(const float* x, float absmax, const CodeMap& map, bool is_last,
+                            uint8_t* codes, int64_t n) {
   float divisor = absmax == 0.0f ? 1.0f : absmax;
   if (map.rules().raise_scales) {
     divisor = absmax < 1e-38f ? 1e-38f : absmax;
