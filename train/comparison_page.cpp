@@ -47,16 +47,15 @@ std::string state_quadrant(const Comparison& comparison) {
     widths.push_back(bits(group.runs[0]));
   }
   const double most = 1.15 * std::ranges::max(counts), widest = 1.15 * std::ranges::max(widths);
-  Plot plot("what is kept: states per parameter, bits per state", {"states per parameter", 0, most},
-            {"bits per state", 0, widest});
+  Plot plot("what is kept, with lines of equal bytes per parameter",
+            {"states per parameter", 0, most}, {"bits per state", 0, widest});
   for (const int bytes : {1, 2, 4, 8}) {
     std::vector<double> x, y;
     for (double s = 8 * bytes / widest; s <= most; s += most / 100) {
       x.push_back(s);
       y.push_back(8 * bytes / s);
     }
-    if (!x.empty())
-      plot.guide(x, y, fmt::format("{} byte{} a parameter", bytes, bytes == 1 ? "" : "s"));
+    if (!x.empty()) plot.guide(x, y, fmt::format("{} byte{}", bytes, bytes == 1 ? "" : "s"));
   }
   for (size_t g = 0; g < comparison.groups.size(); ++g) {
     const RunGroup& group = comparison.groups[g];

@@ -38,7 +38,8 @@ std::vector<double> ticks_of(const Axis& axis) {
   const double power = std::pow(10, std::floor(std::log10(raw)));
   const double digit = raw / power <= 1 ? 1 : raw / power <= 2 ? 2 : raw / power <= 5 ? 5 : 10;
   const double step = digit * power;
-  for (double i = std::ceil(axis.low / step - 1e-9); i * step <= axis.high + 1e-9 * step; ++i)
+  // Adding 0 makes 0 of -0.
+  for (double i = std::ceil(axis.low / step - 1e-9) + 0.0; i * step <= axis.high + 1e-9 * step; ++i)
     ticks.push_back(i * step);
   return ticks;
 }
@@ -84,7 +85,7 @@ double Plot::down(double y) const {
 
 // Puts a label right of a place or, where the picture ends or another label stands, left of it or
 // further down.
-void Plot::label(double x, double y, const std::string& text, const std::string& style) {
+void Plot::label(double x, double y, const std::string& text) {
   const double length = letter * double(text.size());
   const bool flips = x + 10 + length > width;
   const double begin = flips ? x - 10 - length : x + 10;
@@ -96,7 +97,7 @@ void Plot::label(double x, double y, const std::string& text, const std::string&
     baseline += 14;
   taken_.push_back({begin, begin + length, baseline});
   labels_ +=
-      fmt::format("<text class='{}' x='{:.1f}' y='{:.1f}' text-anchor='{}'>{}</text>\n", style,
+      fmt::format("<text class='name' x='{:.1f}' y='{:.1f}' text-anchor='{}'>{}</text>\n",
                   flips ? x - 10 : x + 10, baseline, flips ? "end" : "start", escape_html(text));
 }
 
@@ -111,7 +112,7 @@ void Plot::point(double x, double y, int series, std::string name, double spread
   }
   marks_ += fmt::format("<g class='s{} mark' transform='translate({:.1f} {:.1f})'>{}</g>\n",
                         style_of(series), px, py, markers[style_of(series)]);
-  label(px, py, name, "name");
+  label(px, py, name);
 }
 
 std::string Plot::path(const std::vector<double>& x, const std::vector<double>& y) const {
@@ -126,18 +127,20 @@ std::string Plot::path(const std::vector<double>& x, const std::vector<double>& 
 void Plot::line(const std::vector<double>& x, const std::vector<double>& y, int series,
                 std::string name) {
   marks_ += fmt::format("<path class='s{} curve' d='{}'/>\n", style_of(series), path(x, y));
-  label(across(x.back()) - 8, down(y.back()), name, "name");
+  label(across(x.back()) - 8, down(y.back()), name);
 }
 
 void Plot::guide(const std::vector<double>& x, const std::vector<double>& y, std::string name) {
   marks_ = fmt::format("<path class='guide' d='{}'/>\n", path(x, y)) + marks_;
-  label(across(x.back()) - 8, down(y.back()), name, "quiet");
+  labels_ +=
+      fmt::format("<text class='quiet' x='{:.1f}' y='{:.1f}' text-anchor='middle'>{}</text>\n",
+                  across(x[0]), down(y[0]) - 6, escape_html(name));
 }
 
 std::string Plot::svg() const {
   std::string svg = fmt::format(
       "<svg xmlns='http://www.w3.org/2000/svg' class='plot' viewBox='0 0 {} {}' role='img' "
-      "aria-label='{}'>\n<text class='title' x='{}' y='22'>{}</text>\n",
+      "aria-label='{}'>\n<text class='title' x='{}' y='16'>{}</text>\n",
       width, height, escape_html(title_), left, escape_html(title_));
   for (const double tick : ticks_of(x_))
     svg += fmt::format(

@@ -28,7 +28,7 @@ class Plot {
   // A line through points (x[i], y[i]), with its name at the end.
   void line(const std::vector<double>& x, const std::vector<double>& y, int series,
             std::string label);
-  // A thin grey line for orientation.
+  // A thin grey line for orientation, with its name above its first point.
   void guide(const std::vector<double>& x, const std::vector<double>& y, std::string label);
 
   std::string svg() const;
@@ -37,7 +37,7 @@ class Plot {
   double across(double x) const;
   double down(double y) const;
   std::string path(const std::vector<double>& x, const std::vector<double>& y) const;
-  void label(double x, double y, const std::string& text, const std::string& style);
+  void label(double x, double y, const std::string& text);
 
   std::string title_;
   Axis x_, y_;

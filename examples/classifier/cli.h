@@ -68,6 +68,7 @@ void print_notes(const std::vector<std::string>& notes);
 void add_train(CLI::App& app);
 void add_evaluate(CLI::App& app);
 void add_predict(CLI::App& app);
+void add_compare(CLI::App& app);
 void add_tokenize(CLI::App& app);
 
 }  // namespace classifier

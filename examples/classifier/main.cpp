@@ -22,6 +22,7 @@ int main(int count, char** values) {
   classifier::add_train(app);
   classifier::add_evaluate(app);
   classifier::add_predict(app);
+  classifier::add_compare(app);
   classifier::add_tokenize(app);
   app.footer("Every verb has its own --help, which lists all options with their defaults.");
 
