@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <memory>
 #include <unordered_map>
 
 namespace minim::models {
@@ -92,9 +93,9 @@ class Step {
                  "attention: out_lin");
   }
   Shadow apply(const nn::FeedForward& layer, const Shadow& x) {
+    const std::string& name = layer.activation.name();
     return books.dropout(
-        apply(layer.lin2,
-              books.unary(apply(layer.lin1, x, "feed-forward: lin1"), "feed-forward: activation"),
+        apply(layer.lin2, books.unary(name, apply(layer.lin1, x, "feed-forward: lin1"), hidden_),
               "feed-forward: lin2"),
         double(layer.dropout.p), "feed-forward: dropout");
   }
@@ -129,8 +130,9 @@ class Step {
   }
   Shadow forward() {
     const Shadow hidden = books.unary(
+        "relu",
         apply(model_.pre_classifier, first_tokens(model_.distilbert), "head: pre_classifier"),
-        "head: activation");
+        "head: relu");
     return apply(model_.classifier,
                  books.dropout(hidden, double(model_.dropout.p), "head: dropout"), "head: logits");
   }
@@ -140,6 +142,7 @@ class Step {
 
   const DistilBertForSequenceClassification& model_;
   const BatchShape& batch_;
+  const std::string hidden_ = "feed-forward: " + model_.config.activation;
   std::unordered_map<const void*, Shadow> weights_;
 };
 

@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
+
+#include <fmt/ranges.h>
 
 #include "core/error.h"
 
@@ -42,7 +45,8 @@ struct Rehearsal::Block {
   Rehearsal& books;
   int64_t bytes;
   Category category;
-  std::string what, kept_by;
+  std::string_view what;
+  std::set<std::string_view> kept_by;
 };
 
 struct Rehearsal::Node {
@@ -101,17 +105,20 @@ void Rehearsal::add_bytes(Category category, int64_t bytes) {
 }
 
 void Rehearsal::note_parts() {
+  std::map<std::string_view, std::set<std::string_view>> keepers;
   std::map<std::string_view, MemoryPart> by_name;
   for (const Block* block : alive_) {
     if (block->category != Category::activations) continue;
     MemoryPart& part = by_name[block->what];
-    part.what = block->what;
-    part.kept_by = block->kept_by;
     ++part.blocks;
     part.bytes += block->bytes;
+    keepers[block->what].insert(block->kept_by.begin(), block->kept_by.end());
   }
-  for (auto& [name, part] : by_name)
+  for (auto& [name, part] : by_name) {
+    part.what = name;
+    part.kept_by = fmt::format("{}", fmt::join(keepers[name], ", "));
     parts_.push_back(std::move(part));
+  }
   std::ranges::stable_sort(parts_, std::greater<>(), &MemoryPart::bytes);
 }
 
@@ -153,8 +160,7 @@ Rehearsal::Shadow Rehearsal::record(std::string_view op, const Shadow& value, co
   for (const Shadow& input : inputs)
     node->inputs.push_back(input.grad_);
   for (const Shadow& tensor : kept) {
-    std::string& keepers = tensor.block_->kept_by;
-    keepers += keepers.empty() ? op : ", " + std::string(op);
+    tensor.block_->kept_by.insert(op);
     node->kept.push_back(tensor.detach());
   }
   Shadow output = value;
@@ -265,9 +271,9 @@ Rehearsal::Shadow Rehearsal::dropout(const Shadow& x, double p, std::string_view
       [this](const Shadow& dy) -> Shadows { return {gradient(dy.rows(), dy.columns())}; });
 }
 
-Rehearsal::Shadow Rehearsal::unary(const Shadow& x, std::string_view what) {
+Rehearsal::Shadow Rehearsal::unary(std::string_view op, const Shadow& x, std::string_view what) {
   const Shadow y = make(x.rows(), x.columns(), what);
-  return record("activation", y, {x}, {x, y}, [this](const Shadow& dy) -> Shadows {
+  return record(op, y, {x}, {x, y}, [this](const Shadow& dy) -> Shadows {
     return {gradient(dy.rows(), dy.columns())};
   });
 }

@@ -41,7 +41,8 @@ class Rehearsal {
   Rehearsal(const Rehearsal&) = delete;
   Rehearsal& operator=(const Rehearsal&) = delete;
 
-  // Memory of `bytes` that lives as long as the handle.
+  // Memory of `bytes` that lives as long as the handle. The names of values and operations, here
+  // and below, are not copied: they outlive the rehearsal.
   Shadow hold(int64_t bytes, memory::Category category, std::string_view what);
   // A weight, whose memory is not counted here; the gradient it gets is kept across backwards.
   Shadow parameter(const Shape& shape, bool requires_grad) const;
@@ -58,7 +59,7 @@ class Rehearsal {
   // Keeps nothing: the mask is drawn again. With p = 0 it is x itself.
   Shadow dropout(const Shadow& x, double p, std::string_view what);
   // GELU and its like: keeps x and y.
-  Shadow unary(const Shadow& x, std::string_view what);
+  Shadow unary(std::string_view op, const Shadow& x, std::string_view what);
   // x times a number; keeps nothing.
   Shadow scale(const Shadow& x, std::string_view what);
   // Keeps q, k, v, y and, per row and head, the logarithm of the sum of exponentials, but no

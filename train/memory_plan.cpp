@@ -50,13 +50,16 @@ MemoryPlan plan_memory(const models::DistilBertForSequenceClassification& model,
                        const std::vector<OptimizerChoice>& optimizers,
                        const models::StepOptions& options) {
   MemoryPlan plan;
+  plan.config = model.config;
   plan.batch = batch;
+  plan.options = options;
   plan.step = models::rehearse_step(model, batch, options);
   NamedTensors trained;
   for (const NamedTensor& parameter : model.parameters()) {
-    ++plan.tensors;
+    const bool is_trained = parameter.tensor.requires_grad();
+    plan.tensors.push_back({parameter.name, parameter.tensor.shape(), is_trained});
     plan.parameters += parameter.tensor.numel();
-    if (!parameter.tensor.requires_grad()) continue;
+    if (!is_trained) continue;
     plan.trained_parameters += parameter.tensor.numel();
     trained.push_back(parameter);
   }

@@ -28,8 +28,18 @@ struct OptimizerPlan {
 };
 
 struct MemoryPlan {
-  int64_t parameters = 0, trained_parameters = 0, tensors = 0;
+  // One parameter.
+  struct Entry {
+    std::string name;
+    Shape shape;
+    bool trained;
+  };
+
+  models::DistilBertConfig config;
+  std::vector<Entry> tensors;
+  int64_t parameters = 0, trained_parameters = 0;
   models::BatchShape batch;
+  models::StepOptions options;
   models::StepMemory step;
   std::vector<OptimizerPlan> optimizers;
 };

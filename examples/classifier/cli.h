@@ -69,6 +69,7 @@ void add_train(CLI::App& app);
 void add_evaluate(CLI::App& app);
 void add_predict(CLI::App& app);
 void add_compare(CLI::App& app);
+void add_memory(CLI::App& app);
 void add_tokenize(CLI::App& app);
 
 }  // namespace classifier

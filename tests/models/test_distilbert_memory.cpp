@@ -229,10 +229,10 @@ TEST_CASE("the parts at the peak are named, with who reads them") {
     return step.at_peak[0];
   };
   const models::MemoryPart& hidden = find("feed-forward: lin1");
-  CHECK(hidden.kept_by == "activation");
+  CHECK(hidden.kept_by == "gelu");
   CHECK(hidden.blocks == 2);  // the last block's is done with
   CHECK(hidden.bytes == 2 * 4 * 16 * 128 * 3072);
-  CHECK(find("feed-forward: activation").kept_by == "activation, linear");
+  CHECK(find("feed-forward: gelu").kept_by == "gelu, linear");
   CHECK(find("gradients on their way").kept_by.empty());
   for (size_t i = 1; i < step.at_peak.size(); ++i)
     CHECK(step.at_peak[i - 1].bytes >= step.at_peak[i].bytes);

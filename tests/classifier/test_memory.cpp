@@ -1,0 +1,154 @@
+#include <filesystem>
+#include <sys/resource.h>
+
+#include "tests/classifier/program.h"
+
+// `classifier memory`: what training will take, before any run.
+using namespace minim;
+using namespace minim::test;
+using nlohmann::json;
+
+namespace {
+
+const std::string config = MINIM_TEST_DATA "/distilbert_tiny/config.json";
+
+json plan_of(const Arguments& more) {
+  return json::parse(succeed(Arguments{"memory", "--json"} + more).output);
+}
+
+}  // namespace
+
+TEST_CASE("memory reads a folder's config.json, that file, or makes a preset") {
+  const TemporaryFolder folder;
+  std::filesystem::copy_file(config, folder / "config.json");
+  const json by_file = plan_of({"--model-name-or-path", config});
+  CHECK(plan_of({"--model-name-or-path", folder.path()}) == by_file);
+  CHECK(by_file["config"]["model_type"] == "distilbert");
+
+  const json base = plan_of({"--preset", "base", "--vocab_size", "28996",
+                             "--per_device_train_batch_size", "16", "--max_seq_length", "128"});
+  CHECK(base["parameters"] == 65783042);
+  CHECK(base["batch"]["sequences"] == 16);
+  CHECK(base["optimizers"][0]["name"] == "adamw");
+  CHECK(base["optimizers"][0]["state_bytes"] == 8 * int64_t(65783042));
+  const json more = plan_of({"--preset", "base", "--num-labels", "77"});
+  CHECK(more["parameters"].get<int64_t>() ==
+        plan_of({"--preset", "base"})["parameters"].get<int64_t>() + 75 * 769);
+  CHECK(plan_of({"--preset", "tiny", "--config-overrides", "n_layers=3"})["tensors"] ==
+        4 + 3 * 16 + 4);
+}
+
+TEST_CASE("memory takes a batch of equal or of given lengths, and what is frozen") {
+  const Arguments tiny = {"--preset", "tiny"};
+  CHECK(plan_of(tiny)["batch"] == json({{"sequences", 8}, {"tokens", 1024}, {"longest", 128}}));
+  CHECK(plan_of(tiny + Arguments{"--lengths", "5,9,2"})["batch"] ==
+        json({{"sequences", 3}, {"tokens", 16}, {"longest", 9}}));
+  // A model of fewer positions than texts usually have.
+  CHECK(plan_of(tiny + Arguments{"--config-overrides",
+                                 "max_position_embeddings=50"})["batch"]["longest"] == 50);
+  const json frozen = plan_of(tiny + Arguments{"--freeze", "distilbert.embeddings.*"});
+  CHECK(frozen["gradients_bytes"].get<int64_t>() ==
+        4 * frozen["trained_parameters"].get<int64_t>());
+  CHECK(frozen["trained_parameters"].get<int64_t>() < frozen["parameters"].get<int64_t>());
+}
+
+TEST_CASE("memory plans every optimizer, or one with its options") {
+  const Outcome outcome = succeed({"memory", "--preset", "tiny"});
+  for (const char* name : {"adamw ", "adafactor ", "adam8bit ", "adam8bit keep_f32=embeddings ",
+                           "adamw8bit ", "sgd ", "adafactor_torch ", "weights ", "activations "})
+    CHECK(contains(outcome.output, std::string("\n") + name));
+  CHECK(outcome.errors.empty());
+  const json one =
+      plan_of({"--preset", "tiny", "--optim", "adamw", "--optim-args", "amsgrad=True"});
+  REQUIRE(one["optimizers"].size() == 1);
+  CHECK(one["optimizers"][0]["state_bytes"].get<int64_t>() ==
+        12 * one["parameters"].get<int64_t>());
+  const std::string by_tensor = succeed({"memory", "--preset", "tiny", "--by-tensor"}).output;
+  CHECK(contains(by_tensor, "\ndistilbert.transformer.layer.1.ffn.lin1.weight "));
+  CHECK(contains(by_tensor, " [512, 128]      256.00 "));
+}
+
+TEST_CASE("what the plan says, training keeps and takes") {
+  const TemporaryFolder folder;
+  write_whole_file(folder / "train.csv", questions(16));
+  succeed(train_arguments(folder / "train.csv", folder / "run") + Arguments{"--optim", "adam8bit"});
+  const json ledger = json::parse(read_whole_file(folder / "run/all_results.json"))["memory"];
+  const json plan = plan_of({"--model-name-or-path", folder / "run", "--optim", "adam8bit"});
+  CHECK(plan["parameters"] == ledger["parameters"]);
+  CHECK(plan["weights_bytes"] == ledger["measured_bytes"]["weights"]["peak"]);
+  CHECK(plan["gradients_bytes"] == ledger["measured_bytes"]["gradients"]["peak"]);
+  CHECK(plan["optimizers"][0]["state_bytes"] ==
+        ledger["measured_bytes"]["optimizer state"]["current"]);
+  // Texts are shorter than the 128 tokens of the plan.
+  CHECK(plan["activations_bytes"].get<int64_t>() >=
+        ledger["measured_bytes"]["activations"]["peak"].get<int64_t>());
+}
+
+#if !defined(__SANITIZE_ADDRESS__)  // which reserves terabytes of addresses
+TEST_CASE("the plan of a model takes no memory of the model's size") {
+  // 2.9 GiB of weights under 512 MiB of addresses.
+  const auto limit = [] {
+    const rlimit most{.rlim_cur = 512 << 20, .rlim_max = 512 << 20};
+    ::setrlimit(RLIMIT_AS, &most);
+  };
+  const Outcome outcome = classifier(
+      {"memory", "--preset", "base", "--json", "--config-overrides", "dim=3072,hidden_dim=12288"},
+      "", limit);
+  CAPTURE(outcome.errors);
+  CHECK(outcome.status == 0);
+  CHECK(json::parse(outcome.output)["weights_bytes"].get<int64_t>() > int64_t(5) << 29);
+}
+#endif
+
+TEST_CASE("memory refuses what makes no sense with one sentence") {
+  const auto error = [](const Arguments& more, int status = 1) {
+    return failure_of(Arguments{"memory"} + more, status);
+  };
+  const TemporaryFolder folder;
+  CHECK(error({}, 2) ==
+        "memory: give --model-name-or-path FOLDER (or its config.json) or --preset NAME, and not "
+        "both");
+  CHECK(error({"--preset", "tiny", "--model-name-or-path", config}, 2) == error({}, 2));
+  CHECK(error({"--model-name-or-path", folder / "none"}) ==
+        (folder / "none: no such folder or config.json; a model is a folder on this machine, "
+                  "nothing is downloaded"));
+  CHECK(error({"--model-name-or-path", folder.path()}) ==
+        (folder / "config.json: cannot be opened: No such file or directory"));
+  write_whole_file(folder / "bert.json", R"({"model_type": "bert"})");
+  CHECK(error({"--model-name-or-path", folder / "bert.json"}) ==
+        (folder / "bert.json: model_type \"bert\" is not supported; minim reads \"distilbert\""));
+  write_whole_file(folder / "cut.json", "{\"model_type\": ");
+  CHECK(contains(error({"--model-name-or-path", folder / "cut.json"}), "cut.json: is not JSON"));
+
+  const Arguments tiny = {"--preset", "tiny"};
+  CHECK(error(tiny + Arguments{"--max-seq-length", "129"}) ==
+        "--max-seq-length 129: is more than the model's 128 positions");
+  CHECK(error(tiny + Arguments{"--lengths", "3,129"}) ==
+        "batch: a sequence of 129 tokens is longer than the model's 128 positions");
+  CHECK(error(tiny + Arguments{"--lengths", "3,0"}) ==
+        "batch: a sequence needs at least 1 token, got 0");
+  CHECK(error(tiny + Arguments{"--per-device-train-batch-size", "0"}, 2) ==
+        "per_device_train_batch_size: must be at least 1, is 0");
+  CHECK(error(tiny + Arguments{"--gradient-accumulation-steps", "0"}, 2) ==
+        "gradient_accumulation_steps: must be at least 1, is 0");
+  CHECK(error(tiny + Arguments{"--per-device-train-batch-size", "100000000"}) ==
+        "batch: 100000000 sequences of 128 tokens are more than the 2^31 - 1 tokens that a batch "
+        "can hold");
+  CHECK(error(tiny + Arguments{"--config-overrides", "vocab_size=2000000000,dim=2000000000"}) ==
+        "config: a model of 4e+19 parameters fits into no memory; look at vocab_size 2000000000, "
+        "dim 2000000000 and hidden_dim 512");
+  CHECK(error({"--preset", "base", "--per-device-train-batch-size", "4000000", "--max-seq-length",
+               "512", "--config-overrides", "n_layers=9000"}) ==
+        "batch: 2048000000 tokens need up to 2.27e+18 bytes of activations, which fit into no "
+        "memory; a smaller batch or shorter sequences need less");
+  CHECK(error(tiny + Arguments{"--freeze", "*"}) ==
+        "freeze: every parameter is frozen; nothing is left to train");
+  CHECK(error(tiny + Arguments{"--freeze", "nope"}) ==
+        "freeze: no parameter's name matches \"nope\"");
+  CHECK(contains(error(tiny + Arguments{"--optim", "adamx"}),
+                 "optim: \"adamx\" is unknown; there are adamw"));
+  CHECK(error(tiny + Arguments{"--optim-args", "amsgrad=True"}, 2) ==
+        "--optim-args: goes with --optim, which names the optimizer that they are for");
+  CHECK(contains(classifier({"memory", "--preset", "tiny", "--vocab-size", "0"}).errors,
+                 "--vocab-size"));
+}
