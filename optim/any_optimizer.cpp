@@ -1,27 +1,12 @@
 #include "optim/any_optimizer.h"
 
-#include <algorithm>
-#include <numeric>
 #include <unordered_set>
+
+#include "optim/similar_names.h"
 
 namespace minim::optim {
 
 namespace {
-
-// Number of letters to insert, delete or replace to make one text of the other (Levenshtein).
-size_t edit_distance(std::string_view a, std::string_view b) {
-  std::vector<size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), size_t(0));
-  for (size_t i = 0; i < a.size(); ++i) {
-    size_t diagonal = std::exchange(row[0], i + 1);
-    for (size_t j = 0; j < b.size(); ++j) {
-      const size_t replaced = diagonal + (a[i] != b[j]);
-      diagonal = row[j + 1];
-      row[j + 1] = std::min({replaced, diagonal + 1, row[j] + 1});
-    }
-  }
-  return row.back();
-}
 
 // A number of the state as a scalar tensor, so that a file holds nothing but tensors.
 Tensor as_tensor(const StateField& field) {
@@ -71,17 +56,11 @@ void AnyOptimizer::append(ParameterGroup group) {
 size_t AnyOptimizer::index_of(std::string_view parameter) const {
   const auto found = by_name_.find(std::string(parameter));
   if (found != by_name_.end()) return found->second;
-  // Names that end as asked first, for those who leave out the model's prefix.
-  std::vector<std::pair<size_t, std::string_view>> near;
-  for (const Parameter& own : parameters_) {
-    const size_t distance = own.name.ends_with(parameter) ? 0 : edit_distance(own.name, parameter);
-    if (distance <= parameter.size() / 3) near.emplace_back(distance, own.name);
-  }
-  std::ranges::stable_sort(near, {}, [](const auto& entry) { return entry.first; });
-  std::string names;
-  for (size_t i = 0; i < std::min<size_t>(near.size(), 3); ++i)
-    names += fmt::format("{}{}", i ? ", " : "; similar: ", near[i].second);
-  fail("{}: none of the {} parameters is named {}{}", name(), parameters_.size(), parameter, names);
+  std::vector<std::string_view> names;
+  for (const Parameter& own : parameters_)
+    names.push_back(own.name);
+  fail("{}: none of the {} parameters is named {}{}", name(), parameters_.size(), parameter,
+       similar_names(parameter, names));
 }
 
 ParameterSpec AnyOptimizer::spec_of(size_t parameter) const {

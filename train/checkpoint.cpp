@@ -79,6 +79,19 @@ std::vector<CheckpointFolder> list_checkpoints(const std::string& output_dir) {
   return found;
 }
 
+std::string find_optimizer_state(const std::string& path) {
+  constexpr const char* file = "/optimizer.safetensors";
+  if (!fs::is_directory(path)) return path;
+  if (fs::exists(path + file)) return path + file;
+  const std::vector<CheckpointFolder> checkpoints = list_checkpoints(path);
+  for (size_t i = checkpoints.size(); i-- > 0;)
+    if (fs::exists(checkpoints[i].path + file)) return checkpoints[i].path + file;
+  fail(
+      "{}: holds no optimizer.safetensors, and neither does a checkpoint in it; train writes it "
+      "unless told --save-only-model",
+      path);
+}
+
 CheckpointCallback::CheckpointCallback(std::string output_dir, RunDescription run)
     : output_dir_(std::move(output_dir)), run_(std::move(run)) {}
 
@@ -93,7 +106,8 @@ void CheckpointCallback::on_save(const TrainerState& state) {
 
 void CheckpointCallback::remove_old(int64_t newest) const {
   std::vector<CheckpointFolder> all = list_checkpoints(output_dir_);
-  std::ranges::stable_partition(all, [&](const auto& entry) { return entry.step > newest; });
+  std::stable_partition(all.begin(), all.end(),
+                        [&](const CheckpointFolder& entry) { return entry.step > newest; });
   auto excess = int64_t(all.size()) - *run_.arguments.save_total_limit;
   for (const auto& [step, path] : all)
     if (step != newest && excess-- > 0) remove_folder(path);

@@ -32,6 +32,10 @@ struct CheckpointFolder {
 // The checkpoints in an output folder by ascending step; none where there is no such folder.
 std::vector<CheckpointFolder> list_checkpoints(const std::string& output_dir);
 
+// The optimizer's state file of a run folder or checkpoint: its own or else that of the newest
+// checkpoint in it. A path that is no folder is returned as it is. Throws where there is none.
+std::string find_optimizer_state(const std::string& path);
+
 // Writes a checkpoint, complete or not at all, whenever the Trainer says that one is due, and
 // removes older ones beyond save_total_limit: first those of later steps, which a run that had the
 // folder before has left, then the oldest, and never the one just written.

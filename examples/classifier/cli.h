@@ -70,6 +70,7 @@ void add_evaluate(CLI::App& app);
 void add_predict(CLI::App& app);
 void add_compare(CLI::App& app);
 void add_memory(CLI::App& app);
+void add_state(CLI::App& app);
 void add_tokenize(CLI::App& app);
 
 }  // namespace classifier

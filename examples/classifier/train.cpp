@@ -17,7 +17,6 @@ namespace classifier {
 
 using namespace minim;
 using models::DistilBertConfig;
-using train::IntervalStrategy;
 
 namespace {
 
