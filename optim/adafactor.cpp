@@ -59,11 +59,23 @@ void AdafactorRule::validate(const Options& options) {
   check_not_negative(name, "weight_decay", options.weight_decay);
 }
 
+namespace {
+
+double relative_rate(double t, bool warmup_init) {
+  return std::min(warmup_init ? 1e-6 * t : 1e-2, 1.0 / std::sqrt(t));
+}
+
+}  // namespace
+
+double AdafactorRule::found_rate(const State& state, const Options& o) {
+  const double rate = relative_rate(double(state.step), o.warmup_init);
+  return o.scale_parameter ? rate * std::max(o.eps2, state.rms) : rate;
+}
+
 void AdafactorRule::update(const Update& u, State& state, const Options& o) {
   const double t = double(++state.step);
-  const double first = o.warmup_init ? 1e-6 * t : 1e-2;
   AdafactorNumbers numbers{
-      .rate = o.lr ? *o.lr : std::min(first, 1.0 / std::sqrt(t)),
+      .rate = o.lr ? *o.lr : relative_rate(t, o.warmup_init),
       .least_scale = {},
       .decay = 0.0,
       .decay_times_rate = o.weight_decay,

@@ -55,6 +55,8 @@ struct AdafactorRule {
   static void list_state(State& state, const ParameterSpec& parameter, const Options& options,
                          StateFields& fields);
   static void validate(const Options& options);
+  static bool finds_rate(const Options& options) { return options.relative_step; }
+  static double found_rate(const State& state, const Options& options);
   static void update(const Update& u, State& state, const Options& options);
 };
 using Adafactor = Optimizer<AdafactorRule>;

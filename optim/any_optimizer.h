@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -22,6 +23,25 @@ enum class OtherOptions {
   keep_mine  // go on with the optimizer's own, such as a new learning rate
 };
 
+// What a step does with gradients that hold NaN or an infinity.
+enum class OnNonFinite {
+  apply,   // asks nothing, as in PyTorch: the rule makes of them what it makes, weights of NaN
+  refuse,  // an Error names the first such parameter and element, and nothing has changed
+  skip     // leaves the whole step out and counts it, as PyTorch's GradScaler does
+};
+
+// What a step is told beside the options.
+struct StepOptions {
+  // The rate, as a schedule gives it; a group with a rate of its own keeps its ratio to the
+  // optimizer's. Left out, each group has its own, which for a rule that finds its rate itself is
+  // the only way.
+  std::optional<double> lr = {};
+  double gradient_scale = 1.0;  // multiplied onto the gradients as they are read; of clipping
+  // The norm of all gradients where it is known, from clipping: it is finite if they are, which
+  // spares refuse and skip their own pass over them.
+  std::optional<double> gradient_norm = {};
+};
+
 // An optimizer whose rule is chosen at run time; what a training loop needs of it. The typed state
 // is in Optimizer<Rule>.
 class AnyOptimizer {
@@ -33,12 +53,27 @@ class AnyOptimizer {
   // The rule's name: "adamw".
   virtual std::string_view name() const = 0;
 
-  // Updates every parameter that has a gradient at its group's learning rate. Parameters without
-  // one are left alone: no state, no decay, and their step does not advance.
-  void step() { update_all(std::nullopt, 1.0); }
-  // The same at this learning rate, as a schedule gives it; a group with a rate of its own keeps
-  // its ratio to the optimizer's. Gradients are multiplied by `gradient_scale` as they are read.
-  void step(double lr, double gradient_scale = 1.0) { update_all(lr, gradient_scale); }
+  // Updates every parameter that has a gradient. Parameters without one are left alone: no state,
+  // no decay, and their step does not advance. False where OnNonFinite::skip left the step out.
+  bool step(const StepOptions& options);
+  bool step() { return step(StepOptions{}); }
+  bool step(double lr, double gradient_scale = 1.0) {
+    return step(StepOptions{.lr = lr, .gradient_scale = gradient_scale});
+  }
+  // Of all steps from now on; apply at first. The others read all gradients once more, unless the
+  // step is given their norm: about a quarter of AdamW's time.
+  void set_on_non_finite(OnNonFinite choice) { on_non_finite_ = choice; }
+  OnNonFinite on_non_finite() const { return on_non_finite_; }
+  // Steps that OnNonFinite::skip left out since the optimizer was made.
+  int64_t skipped_steps() const { return skipped_steps_; }
+
+  // Whether the rule finds its rate itself, so that a step must not be given one: Adafactor's
+  // relative_step.
+  virtual bool finds_rate() const = 0;
+  // The rate of a group's last step, given or found; none before the first. Where it depends on the
+  // parameter, that of the group's first, as Hugging Face's AdafactorSchedule logs it.
+  virtual std::optional<double> last_lr(size_t group) const = 0;
+
   // Drops all gradients.
   void zero_grad();
 
@@ -95,6 +130,8 @@ class AnyOptimizer {
   std::vector<ParameterGroup> groups_;
   std::vector<Parameter> parameters_;
   std::unordered_map<std::string, size_t> by_name_;
+  OnNonFinite on_non_finite_ = OnNonFinite::apply;
+  int64_t skipped_steps_ = 0;
 };
 
 // Gives each tensor among the fields its memory, zeroed and counted as optimizer state.

@@ -93,6 +93,22 @@ struct LimitGradient {
 
 namespace {
 
+// Place and value of the first number in a tensor that is none; there must be one.
+void locate_first(const Tensor& dense, NonFinite& found) {
+  dispatch_float(dense.dtype(), "find_non_finite", [&]<class T>() {
+    const auto values = dense.values<T>();
+    const auto first = std::ranges::find_if(
+        values, [](T value) { return !std::isfinite(double(Compute<T>(value))); });
+    found.first_value = double(Compute<T>(*first));
+    found.first = dense.shape();
+    int64_t flat = first - values.begin();
+    for (int axis = dense.shape().rank() - 1; axis >= 0; --axis) {
+      found.first[axis] = flat % dense.shape()[axis];
+      flat /= dense.shape()[axis];
+    }
+  });
+}
+
 double sum_of(const Tensor& per_block) {
   double sum = 0;
   for (const double partial : per_block.values<double>())
@@ -162,12 +178,14 @@ std::optional<NonFinite> find_non_finite(const NamedTensors& parameters) {
           dense.device(), rows, block,
           CountNonFinite<T>{nans.data<int64_t>(), infinities.data<int64_t>(), dense.data<T>(), n});
     });
-    NonFinite counts{parameter.name, 0, 0, n};
+    NonFinite counts{parameter.name, 0, 0, n, {}, 0};
     for (const int64_t count : nans.values<int64_t>())
       counts.nans += count;
     for (const int64_t count : infinities.values<int64_t>())
       counts.infinities += count;
-    if (counts.nans + counts.infinities > 0) found = counts;
+    if (counts.nans + counts.infinities == 0) return;
+    locate_first(dense, counts);
+    found = counts;
   });
   return found;
 }

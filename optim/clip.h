@@ -12,6 +12,8 @@ namespace minim::optim {
 struct NonFinite {
   std::string parameter;  // the first that has any
   int64_t nans, infinities, elements;
+  Shape first;         // where in the parameter the first of them is: [row, column]
+  double first_value;  // NaN or an infinity
 
   // "the gradient of q_lin.weight holds 2 NaN and 1 infinity among 768 elements"
   std::string to_string() const;

@@ -123,6 +123,9 @@ void AnyOptimizer::load_state_dict(const NamedTensors& tensors, const Metadata& 
           const int64_t counter = tensor.data<int64_t>()[0];
           check(counter >= 0, "{}: the state's {} is {}, must not be negative", name(), key,
                 counter);
+          // Beyond 2^53 a double, in which rules count on, no longer tells steps apart.
+          check(counter <= int64_t(1) << 53, "{}: the state's {} is {}, must be at most 2^53",
+                name(), key, counter);
         }
         present[i] = true;
         given.erase(found);

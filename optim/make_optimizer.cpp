@@ -90,6 +90,14 @@ std::unique_ptr<AnyOptimizer> make(std::vector<ParameterGroup> groups,
       *std::get<std::optional<double>*>(field.value) = arguments.*own->value;
   }
   read_optim_args(Rule::name, arguments.optim_args, fields);
+  if constexpr (requires { Rule::finds_rate(options); })
+    if (Rule::finds_rate(options)) {
+      check(arguments.learning_rate == 0,
+            "optim_args: {} with relative_step finds the rate itself, but learning_rate is {}; set "
+            "learning_rate to 0, or relative_step to False",
+            Rule::name, arguments.learning_rate);
+      options.lr.reset();
+    }
   return std::make_unique<Optimizer<Rule>>(std::move(groups), options);
 }
 

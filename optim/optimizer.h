@@ -19,7 +19,10 @@
 //                                                 the state by name, with shapes and dtypes
 //   validate(const Options&)                      throws for values that make no sense
 //   update(const Update&, State&, const Options&) one step of one parameter
-// and, where parameters share tensors such as a code table, shared_state(StateFields&).
+// where parameters share tensors such as a code table, shared_state(StateFields&), and where it may
+// find its rate itself
+//   finds_rate(const Options&)                    whether it does under these options
+//   found_rate(const State&, const Options&)      the rate of the last update
 namespace minim::optim {
 
 // What update() gets of one parameter.
@@ -54,6 +57,12 @@ class Optimizer final : public AnyOptimizer {
   void add_group(ParameterGroup group, Options options);
   const Options& options(size_t group) const { return group_options_.at(group); }
   std::vector<std::pair<std::string, std::string>> options_of(size_t group) const override;
+  bool finds_rate() const override {
+    for (const Options& options : group_options_)
+      if (finds_rate_under(options)) return true;
+    return false;
+  }
+  std::optional<double> last_lr(size_t group) const override { return last_lr_.at(group); }
 
   // State of a parameter by its full name. Throws, naming similar ones, if there is no such
   // parameter, and if it has had no gradient yet.
@@ -108,6 +117,18 @@ class Optimizer final : public AnyOptimizer {
   const Options& options_for(size_t parameter) const {
     return group_options_[parameters()[parameter].group];
   }
+  static bool finds_rate_under(const Options& options) {
+    if constexpr (requires { Rule::finds_rate(options); })
+      return Rule::finds_rate(options);
+    else
+      return false;
+  }
+  // The rate of an update that was just made.
+  static std::optional<double> rate_of(const State& state, const Options& options) {
+    if constexpr (requires { Rule::found_rate(state, options); })
+      if (finds_rate_under(options)) return Rule::found_rate(state, options);
+    return options.lr;
+  }
   // Options of a group for a step at the rate of a schedule.
   Options at_rate(size_t group, double lr) const;
 
@@ -115,6 +136,7 @@ class Optimizer final : public AnyOptimizer {
   bool shares_ = false;  // whether the shared state has its memory
   Options options_;
   std::vector<Options> group_options_;
+  std::vector<std::optional<double>> last_lr_;  // by group
   std::deque<std::optional<State>> states_;  // by parameter; never moved, so that users may hold on
 };
 
@@ -133,6 +155,7 @@ void Optimizer<Rule>::add_group(ParameterGroup group, Options options) {
   Rule::validate(options);
   append(std::move(group));
   group_options_.push_back(std::move(options));
+  last_lr_.emplace_back();
   states_.resize(parameters().size());
 }
 
@@ -173,6 +196,7 @@ void Optimizer<Rule>::update_all(std::optional<double> lr, double gradient_scale
   if (lr)
     for (size_t g = 0; g < now.size(); ++g)
       now[g] = at_rate(g, *lr);
+  std::vector<bool> seen(groups().size());
   for (size_t i = 0; i < parameters().size(); ++i) {
     const auto& [name, tensor, group] = parameters()[i];
     if (!tensor.grad().defined()) continue;
@@ -180,6 +204,8 @@ void Optimizer<Rule>::update_all(std::optional<double> lr, double gradient_scale
     const Tensor gradient = tensor.grad().contiguous();
     if (!states_[i]) replace_state(i, allocate_state);
     rule_.update(Update{name, tensor, gradient, gradient_scale}, *states_[i], now[group]);
+    if (!seen[group]) last_lr_[group] = rate_of(*states_[i], now[group]);
+    seen[group] = true;
     tensor.bump_version();
   }
 }

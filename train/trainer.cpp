@@ -42,6 +42,14 @@ Trainer::Trainer(Model& model, TrainingArguments arguments, text::Examples train
         "trainer: the training set has no labels");
   check(arguments_.eval_strategy == IntervalStrategy::no || !eval_set_.sequences.empty(),
         "eval_strategy: needs evaluation data; there is none");
+  if (optimizer_.finds_rate()) {
+    check(arguments_.learning_rate == 0,
+          "learning_rate: is {}, but {} finds its rate itself; must be 0, or relative_step false",
+          arguments_.learning_rate, optimizer_.name());
+    check(arguments_.lr_scheduler_type == "constant",
+          "lr_scheduler_type: is {}, but {} finds its rate itself; must be constant",
+          arguments_.lr_scheduler_type, optimizer_.name());
+  }
 
   const auto updates = double(updates_per_epoch());
   check(arguments_.max_steps > 0 || arguments_.num_train_epochs * updates < 0x1p53,
@@ -153,16 +161,19 @@ void Trainer::update(std::span<const Rows> micro_batches) {
   }
   const NamedTensors parameters = model_.parameters();
   state_.grad_norm = optim::gradient_norm(parameters);
-  if (!std::isfinite(state_.grad_norm)) {
+  const bool skips = optimizer_.on_non_finite() == optim::OnNonFinite::skip;
+  if (!std::isfinite(state_.grad_norm) && !skips) {
     const auto culprit = optim::find_non_finite(parameters);
     stop_at(loss, culprit ? culprit->to_string() : "the norm of all gradients overflows");
   }
   const double scale = arguments_.max_grad_norm > 0
                            ? optim::clip_coefficient(state_.grad_norm, arguments_.max_grad_norm)
                            : 1.0;
-  state_.learning_rate = learning_rate_at_(state_.global_step);
+  optim::StepOptions options{.gradient_scale = scale, .gradient_norm = state_.grad_norm};
+  if (!optimizer_.finds_rate()) options.lr = learning_rate_at_(state_.global_step);
   const Stopwatch stepping;
-  optimizer_.step(state_.learning_rate, scale);
+  optimizer_.step(options);
+  state_.learning_rate = options.lr.value_or(optimizer_.last_lr(0).value_or(0));
   state_.optimizer_seconds += stepping.seconds();
   optimizer_.zero_grad();
 

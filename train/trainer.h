@@ -23,7 +23,9 @@ class Trainer {
   using Model = models::DistilBertForSequenceClassification;
 
   // The model and the optimizer are the caller's and outlive the Trainer. Without evaluation data
-  // `eval_set` is empty.
+  // `eval_set` is empty. An optimizer that finds its rate itself (Adafactor's relative_step) needs
+  // a learning_rate of 0 and a constant schedule; the rates that it found are logged. With
+  // OnNonFinite::skip, updates whose gradients are not finite are left out and do not end the run.
   Trainer(Model& model, TrainingArguments arguments, text::Examples train_set,
           text::Examples eval_set, optim::AnyOptimizer& optimizer,
           ComputeMetrics compute_metrics = classification_metrics);

@@ -258,8 +258,8 @@ TEST_CASE("adafactor by name: at the rate given, as Hugging Face's Trainer makes
   CHECK(chosen->options_of(0)[5].second == "0.9");
   CHECK(chosen->options_of(0)[7].second == "true");
   CHECK(error_of([&] { make("adafactor", {.optim_args = "relative_step=True"}); }) ==
-        "adafactor: lr is 5e-05, but relative_step finds the rate itself; leave lr out, or set "
-        "relative_step to false");
+        "optim_args: adafactor with relative_step finds the rate itself, but learning_rate is "
+        "5e-05; set learning_rate to 0, or relative_step to False");
   CHECK(error_of([&] { make("adafactor", {.optim_args = "lr=1"}); }) ==
         "optim_args: lr is set by learning_rate");
   CHECK(make("adafactor_torch", arguments)->options_of(0)[0].second == "0.5");

@@ -1,5 +1,7 @@
 #include <doctest/doctest.h>
 
+#include "examples/custom_optimizer/lion.h"
+#include "optim/adamw.h"
 #include "optim/optimizer.h"
 #include "optim/state_file.h"
 #include "tests/optim/optim_testing.h"
@@ -10,7 +12,7 @@ using namespace minim::test;
 
 namespace {
 
-// What a user writes for an optimizer of their own: this one walks by the sign of the gradient, a
+// All that a rule of one's own may have: this one walks by the sign of the gradient, a
 // step that a table shared by all parameters gives for each of the first three updates, and keeps a
 // count per row and the last norm.
 struct SignRule {
@@ -52,6 +54,29 @@ struct SignRule {
 };
 
 }  // namespace
+
+TEST_CASE(
+    "lion, the example of a rule of one's own: three steps by hand, and half of AdamW's state") {
+  const Tensor p = scalar(1.0);
+  custom::Lion optimizer({{"p", p}}, {.lr = 0.125, .weight_decay = 0.5});
+  const auto step = [&](double gradient) {
+    set_gradient(p, gradient);
+    optimizer.step();
+    return p.item();
+  };
+  // direction 0.1 * 0.5 = 0.05 > 0:                    p = 1 * (1 - 0.125 * 0.5) - 0.125 = 0.8125
+  CHECK(step(0.5) == 0.8125);
+  // m = 0.01 * 0.5 = 0.005;  0.9 * 0.005 - 0.1 * 0.04 = 0.0005 > 0, against the gradient's sign
+  CHECK(step(-0.04) == 0.8125 * 0.9375 - 0.125);
+  // m = 0.99 * 0.005 - 0.01 * 0.04 = 0.00455;  0.9 * 0.00455 - 0.1 * 0.06 < 0
+  CHECK(optimizer.state("p").exp_avg.item() == doctest::Approx(0.00455).epsilon(1e-14));
+  CHECK(step(-0.06) == (0.8125 * 0.9375 - 0.125) * 0.9375 + 0.125);
+
+  const Tensor w = Tensor::zeros({3, 5});
+  Tensor(w).set_requires_grad();
+  CHECK(state_size(custom::Lion({{"w", w}})).bytes == 3 * 5 * 4);
+  CHECK(state_size(AdamW({{"w", w}})).bytes == 3 * 5 * 8);
+}
 
 TEST_CASE("a rule of the user's own gets groups, accounting, lookup and files") {
   const Tensor w = parameter(std::vector<float>{1, 1, 1, 1}, {2, 2});

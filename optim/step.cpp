@@ -1,0 +1,31 @@
+#include <cmath>
+
+#include "optim/any_optimizer.h"
+#include "optim/clip.h"
+
+// What precedes every rule's update: whether there is to be one.
+namespace minim::optim {
+
+bool AnyOptimizer::step(const StepOptions& options) {
+  if (on_non_finite_ != OnNonFinite::apply) {
+    NamedTensors all;
+    for (const Parameter& parameter : parameters_)
+      all.push_back({parameter.name, parameter.tensor});
+    const double norm = options.gradient_norm ? *options.gradient_norm : gradient_norm(all);
+    if (!std::isfinite(norm)) {
+      if (on_non_finite_ == OnNonFinite::skip) {
+        ++skipped_steps_;
+        return false;
+      }
+      const std::optional<NonFinite> culprit = find_non_finite(all);
+      check(culprit.has_value(), "{}: the norm of all gradients is {}, must be finite", name(),
+            norm);
+      fail("{}: {}, the first of them {} at {}; OnNonFinite::skip would leave such steps out",
+           name(), culprit->to_string(), culprit->first_value, culprit->first);
+    }
+  }
+  update_all(options.lr, options.gradient_scale);
+  return true;
+}
+
+}  // namespace minim::optim
