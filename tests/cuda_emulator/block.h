@@ -1,0 +1,36 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "tests/cuda_emulator/device.h"
+#include "tests/cuda_emulator/findings.h"
+
+// Runs grids: blocks one after the other, the threads of a block on fibers.
+namespace minim::emulator {
+
+// Runs all threads of a launch on this host thread; false if it was given up.
+bool run_grid(const LaunchRequest& request);
+
+// The kernel thread that runs now.
+struct Execution {
+  const LaunchRequest* request = nullptr;
+  unsigned thread = 0;        // of the block
+  uint32_t first_thread = 0;  // the block's first, counted through the grid
+};
+// On a host thread that runs a kernel just now; else nullptr.
+const Execution* executing_kernel();
+
+// Gives up the launch that runs, after a problem in one of its threads.
+[[noreturn]] void stop_kernel(Problem problem, const std::string& text,
+                              std::vector<Place> places = {});
+
+// Does the address lie on the running thread's stack, on another thread's, below one?
+bool on_own_stack(const void* address);
+bool on_other_stack(const void* address);
+bool on_stack_guard(const void* address);
+
+// "kernel <<<(2, 1, 1), (32, 1, 1), 0>>>".
+std::string describe(const LaunchRequest& request);
+
+}  // namespace minim::emulator
