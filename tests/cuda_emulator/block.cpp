@@ -23,38 +23,31 @@ namespace {
 
 constexpr size_t stack_bytes = sanitizer::active ? 256 << 10 : 64 << 10;
 
-constinit thread_local Execution* executing = nullptr;
 Execution execution;
 
 }  // namespace
 
-Block& block() {
-  static Block instance;
-  return instance;
-}
+Block block;
+constinit thread_local const Execution* executing = nullptr;
 
 bool run_grid(const LaunchRequest& request) {
-  return block().run(request);
-}
-
-const Execution* executing_kernel() {
-  return executing;
+  return block.run(request);
 }
 
 bool on_own_stack(const void* address) {
-  const Fiber* fiber = block().current();
+  const Fiber* fiber = block.current();
   return fiber != nullptr && fiber->holds(address);
 }
 
 bool on_other_stack(const void* address) {
-  const auto& fibers = block().fibers();
+  const auto& fibers = block.fibers();
   return std::any_of(fibers.begin(), fibers.end(), [address](const auto& fiber) {
-    return fiber.get() != block().current() && fiber->holds(address);
+    return fiber.get() != block.current() && fiber->holds(address);
   });
 }
 
 bool on_stack_guard(const void* address) {
-  const auto& fibers = block().fibers();
+  const auto& fibers = block.fibers();
   return std::any_of(fibers.begin(), fibers.end(),
                      [address](const auto& fiber) { return fiber->guards(address); });
 }
@@ -65,21 +58,22 @@ std::string describe(const LaunchRequest& r) {
 }
 
 void stop_kernel(Problem problem, const std::string& text, std::vector<Place> places) {
-  block().give_up({problem, text}, std::move(places));
+  block.give_up({problem, text}, std::move(places));
 }
 
-void trap(const Source& where) {
+void trap(Source where) {
   stop_kernel(Problem::trap, fmt::format("__trap() at {}:{}", where.file_name(), where.line()));
 }
 
-int block_barrier(BarrierKind kind, int predicate, const Source& where) {
-  return block().barrier(kind, predicate, where);
+int block_barrier(BarrierKind kind, int predicate, Source where) {
+  return block.barrier(kind, predicate, where);
 }
 
 void Block::set_dimensions(const LaunchRequest& request) {
   const dim3 b = request.block;
   grid_dimensions = request.grid;
   block_dimensions = b;
+  schedule_ = options().order;
   count_ = b.x * b.y * b.z;
   threads_.assign(count_, Thread());
   warps_.resize((count_ + 31) / 32);
@@ -87,7 +81,7 @@ void Block::set_dimensions(const LaunchRequest& request) {
   for (unsigned i = 0; i < count_; ++i)
     threads_[i].index = uint3{i % b.x, i / b.x % b.y, i / b.x / b.y};
   std::iota(order_.begin(), order_.end(), 0u);
-  if (options().order == Order::reverse) std::reverse(order_.begin(), order_.end());
+  if (schedule_ == Order::reverse) std::reverse(order_.begin(), order_.end());
 }
 
 bool Block::run(const LaunchRequest& request) {
@@ -102,13 +96,13 @@ bool Block::run(const LaunchRequest& request) {
   const dim3 g = request.grid;
   const uint64_t blocks = uint64_t(g.x) * g.y * g.z;
   std::vector<uint64_t> shuffled;
-  if (options().order == Order::random && blocks < size_t(1) << 20) {
+  if (schedule_ == Order::random && blocks < size_t(1) << 20) {
     shuffled.resize(blocks);
     std::iota(shuffled.begin(), shuffled.end(), uint64_t(0));
     std::shuffle(shuffled.begin(), shuffled.end(), random_);
   }
   for (uint64_t n = 0; n < blocks && !given_up_; ++n) {
-    uint64_t k = options().order == Order::reverse ? blocks - 1 - n : n;
+    uint64_t k = schedule_ == Order::reverse ? blocks - 1 - n : n;
     if (!shuffled.empty()) k = shuffled[n];
     block_index = uint3{unsigned(k % g.x), unsigned(k / g.x % g.y), unsigned(k / g.x / g.y)};
     execution.first_thread = uint32_t(k * count_);
@@ -138,7 +132,7 @@ bool Block::run(const LaunchRequest& request) {
 }
 
 void Block::run_block() {
-  if (options().order == Order::random) std::shuffle(order_.begin(), order_.end(), random_);
+  if (schedule_ == Order::random) std::shuffle(order_.begin(), order_.end(), random_);
   for (Thread& t : threads_)
     t.state = State::waiting_to_start;
   for (Warp& w : warps_)
@@ -177,12 +171,11 @@ void Block::switch_to(Fiber* next) {
 
 void Block::fiber_main() {
   Fiber::entered();
-  Block& b = block();
   for (;;) {
-    Fiber* self = b.current_;
-    b.run_threads(self);
-    b.idle_.push_back(self);
-    b.switch_to(b.pick());
+    Fiber* self = block.current_;
+    block.run_threads(self);
+    block.idle_.push_back(self);
+    block.switch_to(block.pick());
   }
 }
 
@@ -222,7 +215,7 @@ Fiber* Block::idle_fiber() {
 
 Fiber* Block::pick() {
   if (const size_t waiting = ready_.size() - ready_head_; waiting > 0) {
-    if (options().order == Order::random)
+    if (schedule_ == Order::random)
       std::swap(ready_[ready_head_], ready_[ready_head_ + random_() % waiting]);
     const unsigned i = ready_[ready_head_++];
     if (ready_head_ == ready_.size()) {
@@ -250,7 +243,7 @@ void Block::make_ready(unsigned i) {
   ready_.push_back(i);
 }
 
-int Block::barrier(BarrierKind kind, int predicate, const Source& where) {
+int Block::barrier(BarrierKind kind, int predicate, Source where) {
   Thread& t = threads_[current_->thread];
   t.state = State::at_barrier;
   t.barrier = kind;

@@ -19,7 +19,7 @@ struct Execution {
   uint32_t first_thread = 0;  // the block's first, counted through the grid
 };
 // On a host thread that runs a kernel just now; else nullptr.
-const Execution* executing_kernel();
+extern constinit thread_local const Execution* executing;
 
 // Gives up the launch that runs, after a problem in one of its threads.
 [[noreturn]] void stop_kernel(Problem problem, const std::string& text,

@@ -26,11 +26,10 @@ struct Thread {
   State state = State::waiting_to_start;
   BarrierKind barrier = BarrierKind::plain;
   WarpKind operation = WarpKind::barrier;
-  uint8_t bytes = 0;
   int width = 0;
   int predicate = 0;  // given to a barrier; afterwards its result
   unsigned mask = 0, argument = 0;
-  void* value = nullptr;
+  uint64_t value = 0;  // given to a warp operation; afterwards its result
   Source where;
   Fiber* fiber = nullptr;
   uint3 index{};
@@ -47,9 +46,9 @@ class Block {
   bool run(const LaunchRequest& request);
   [[noreturn]] void give_up(Finding finding, std::vector<Place> places);
 
-  int barrier(BarrierKind kind, int predicate, const Source& where);
-  void warp_operation(WarpKind kind, unsigned mask, void* value, unsigned bytes, unsigned argument,
-                      int width, const Source& where);
+  int barrier(BarrierKind kind, int predicate, Source where);
+  uint64_t warp_operation(WarpKind kind, unsigned mask, uint64_t value, unsigned argument,
+                          int width, Source where);
   unsigned active_lanes() const;
 
   const Fiber* current() const { return current_; }
@@ -73,6 +72,7 @@ class Block {
   void set_dimensions(const LaunchRequest& request);
 
   const LaunchRequest* request_ = nullptr;
+  Order schedule_ = Order::forward;
   unsigned count_ = 0, next_ = 0, live_ = 0, at_barrier_ = 0, at_warp_ = 0;
   std::vector<Thread> threads_;
   std::vector<Warp> warps_;
@@ -90,6 +90,6 @@ class Block {
   Statistics statistics_;
 };
 
-Block& block();
+extern Block block;
 
 }  // namespace minim::emulator

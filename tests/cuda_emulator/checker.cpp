@@ -12,24 +12,31 @@ namespace minim::emulator::checker {
 
 namespace {
 
+// The program's own memory: constants and variables.
+struct Segment {
+  uintptr_t begin = 0;
+  size_t bytes = 0;
+  bool writable = false;
+};
+
 bool in_program(uintptr_t a, bool write) {
-  struct Query {
-    uintptr_t address;
-    bool write, found = false;
-  } query{a, write};
-  dl_iterate_phdr(
-      [](dl_phdr_info* info, size_t, void* p) {
-        auto& q = *static_cast<Query*>(p);
-        for (int i = 0; i < info->dlpi_phnum; ++i) {
-          const auto& part = info->dlpi_phdr[i];
-          if (part.p_type == PT_LOAD && (!q.write || (part.p_flags & PF_W) != 0) &&
-              q.address - (info->dlpi_addr + part.p_vaddr) < part.p_memsz)
-            q.found = true;
-        }
-        return int(q.found);
-      },
-      &query);
-  return query.found;
+  static const std::vector<Segment> segments = [] {
+    std::vector<Segment> all;
+    dl_iterate_phdr(
+        [](dl_phdr_info* info, size_t, void* p) {
+          for (int i = 0; i < info->dlpi_phnum; ++i)
+            if (info->dlpi_phdr[i].p_type == PT_LOAD)
+              static_cast<std::vector<Segment>*>(p)->push_back(
+                  {info->dlpi_addr + info->dlpi_phdr[i].p_vaddr, info->dlpi_phdr[i].p_memsz,
+                   (info->dlpi_phdr[i].p_flags & PF_W) != 0});
+          return 0;
+        },
+        &all);
+    return all;
+  }();
+  for (const Segment& segment : segments)
+    if (a - segment.begin < segment.bytes) return !write || segment.writable;
+  return false;
 }
 
 void forget_regions() {
@@ -70,7 +77,7 @@ Region* find_region(uintptr_t a, size_t bytes, bool write, const void* code) {
            code);
     found = {v->begin, v->bytes, &v->shadow, s.block_seq, nullptr};
   } else {
-    const Execution& e = *executing_kernel();
+    const Execution& e = *executing;
     const auto arguments = uintptr_t(e.request->arguments.get());
     if (a - arguments < e.request->argument_bytes || in_program(a, write)) return nullptr;
     stop(Problem::host_pointer,
@@ -125,7 +132,7 @@ void end_launch() {
 }
 
 void notice_instrumentation() {
-  if (executing_kernel() != nullptr) s.noticed = true;
+  if (executing != nullptr) s.noticed = true;
 }
 
 void begin_block(uint64_t first_thread) {
@@ -151,7 +158,7 @@ void warp_synced(unsigned warp, unsigned lanes) {
 }
 
 void access(const void* address, size_t bytes, bool write, bool atomic, const void* code) {
-  const Execution* e = executing_kernel();
+  const Execution* e = executing;
   if (e == nullptr || !s.checking) return;
   const auto a = uintptr_t(address);
   Region* region = nullptr;
@@ -184,7 +191,7 @@ void access(const void* address, size_t bytes, bool write, bool atomic, const vo
 }
 
 void violation(Problem problem, const std::string& text, const void* code) {
-  if (executing_kernel() != nullptr && s.checking) stop(problem, text, code);
+  if (executing != nullptr && s.checking) stop(problem, text, code);
 }
 
 std::string note_use(Allocation& a) {

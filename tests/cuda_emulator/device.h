@@ -29,13 +29,13 @@ enum class BarrierKind : uint8_t { plain, count, all, any };
 enum class WarpKind : uint8_t { barrier, index, up, down, exclusive_or, ballot, match, reduce };
 
 // Waits for all threads of the block; returns what the kind makes of their predicates.
-int block_barrier(BarrierKind kind, int predicate, const Source& where);
-// Waits for the lanes of the mask; `value` (at most 16 bytes) is read and replaced by the result.
-void warp_operation(WarpKind kind, unsigned mask, void* value, unsigned bytes, unsigned argument,
-                    int width, const Source& where);
+int block_barrier(BarrierKind kind, int predicate, Source where);
+// Waits for the lanes of the mask; returns what the operation makes of their values.
+uint64_t warp_operation(WarpKind kind, unsigned mask, uint64_t value, unsigned argument, int width,
+                        Source where);
 // Lanes of this thread's warp that have not returned.
 unsigned active_lanes();
-[[noreturn]] void trap(const Source& where);
+[[noreturn]] void trap(Source where);
 
 // Shared memory of the running block: a variable is known by the address of its key.
 void* shared_storage(const void* key, size_t bytes, size_t alignment);
@@ -120,36 +120,41 @@ template <class T, class Place>
 }
 
 template <class T>
-T shuffle(WarpKind kind, unsigned mask, T value, unsigned argument, int width,
-          const Source& where) {
+T shuffle(WarpKind kind, unsigned mask, T value, unsigned argument, int width, Source where) {
   static_assert(std::is_trivially_copyable_v<T> && sizeof(T) <= 8);
-  warp_operation(kind, mask, &value, sizeof(T), argument, width, where);
+  uint64_t bits = 0;
+  std::memcpy(&bits, &value, sizeof(T));
+  bits = warp_operation(kind, mask, bits, argument, width, where);
+  std::memcpy(static_cast<void*>(&value), &bits, sizeof(T));
   return value;
 }
 
 enum class Reduction : uint8_t { sum, smallest, largest, bits_and, bits_or, bits_xor };
 
 template <class T>
-T reduce(Reduction how, unsigned mask, T value, const Source& where) {
+T reduce(Reduction how, unsigned mask, T value, Source where) {
   static_assert(std::is_same_v<T, int> || std::is_same_v<T, unsigned>);
   const unsigned is_signed = std::is_signed_v<T> ? 8u : 0u;
-  warp_operation(WarpKind::reduce, mask, &value, 4, unsigned(how) | is_signed, 32, where);
-  return value;
+  return T(warp_operation(WarpKind::reduce, mask, unsigned(value), unsigned(how) | is_signed, 32,
+                          where));
 }
+
+// An integer with the size of T.
+template <class T>
+using Bits = std::conditional_t<sizeof(T) == 8, unsigned long long,
+                                std::conditional_t<sizeof(T) == 4, unsigned, unsigned short>>;
 
 // Applies f to what p points at in one piece, as a device does; returns what was there.
 template <class T, class F>
 T atomic_update(T* p, const F& f) {
-  using Bits = std::conditional_t<sizeof(T) == 8, unsigned long long,
-                                  std::conditional_t<sizeof(T) == 4, unsigned, unsigned short>>;
-  static_assert(sizeof(T) == sizeof(Bits));
-  auto* bits = reinterpret_cast<Bits*>(p);
-  Bits expected = __atomic_load_n(bits, __ATOMIC_RELAXED);
+  static_assert(sizeof(T) == sizeof(Bits<T>));
+  auto* bits = reinterpret_cast<Bits<T>*>(p);
+  Bits<T> expected = __atomic_load_n(bits, __ATOMIC_RELAXED);
   for (;;) {
     T before;
     std::memcpy(static_cast<void*>(&before), &expected, sizeof(T));
     const T after = f(before);
-    Bits desired;
+    Bits<T> desired;
     std::memcpy(&desired, static_cast<const void*>(&after), sizeof(T));
     if (__atomic_compare_exchange_n(bits, &expected, desired, false, __ATOMIC_RELAXED,
                                     __ATOMIC_RELAXED))
@@ -183,8 +188,7 @@ inline int __syncthreads_or(int predicate,
 
 inline void __syncwarp(unsigned mask = 0xffffffffu,
                        minim::emulator::Source where = minim::emulator::Source::current()) {
-  minim::emulator::warp_operation(minim::emulator::WarpKind::barrier, mask, nullptr, 0, 0, 32,
-                                  where);
+  minim::emulator::warp_operation(minim::emulator::WarpKind::barrier, mask, 0, 0, 32, where);
 }
 template <class T>
 T __shfl_sync(unsigned mask, T value, int lane, int width = 32,
@@ -211,9 +215,8 @@ T __shfl_xor_sync(unsigned mask, T value, int lanes, int width = 32,
 }
 inline unsigned __ballot_sync(unsigned mask, int predicate,
                               minim::emulator::Source where = minim::emulator::Source::current()) {
-  unsigned value = predicate != 0;
-  minim::emulator::warp_operation(minim::emulator::WarpKind::ballot, mask, &value, 4, 0, 32, where);
-  return value;
+  return unsigned(minim::emulator::warp_operation(minim::emulator::WarpKind::ballot, mask,
+                                                  predicate != 0, 0, 32, where));
 }
 inline int __any_sync(unsigned mask, int predicate,
                       minim::emulator::Source where = minim::emulator::Source::current()) {
@@ -227,10 +230,9 @@ template <class T>
 unsigned __match_any_sync(unsigned mask, T value,
                           minim::emulator::Source where = minim::emulator::Source::current()) {
   static_assert(sizeof(T) == 4 || sizeof(T) == 8);
-  uint64_t bits = 0;
-  std::memcpy(&bits, &value, sizeof(T));
-  minim::emulator::warp_operation(minim::emulator::WarpKind::match, mask, &bits, 8, 0, 32, where);
-  return unsigned(bits);
+  return unsigned(minim::emulator::shuffle(minim::emulator::WarpKind::match, mask,
+                                           uint64_t(std::bit_cast<minim::emulator::Bits<T>>(value)),
+                                           0, 32, where));
 }
 template <class T>
 T __reduce_add_sync(unsigned mask, T value,

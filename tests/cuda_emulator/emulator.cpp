@@ -81,7 +81,7 @@ std::vector<std::string> leaks() {
 }
 
 Statistics statistics() {
-  Statistics s = block().statistics();
+  Statistics s = block.statistics();
   s.checked_accesses = checker::accesses();
   s.synchronisations = synchronisations;
   s.allocations = allocations;
@@ -98,7 +98,7 @@ void reset() {
   reset_attributes();
   reset_errors();
   checker::reset();
-  block().reset_statistics();
+  block.reset_statistics();
   synchronisations = allocations = 0;
 }
 

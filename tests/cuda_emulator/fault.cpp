@@ -17,7 +17,7 @@ struct sigaction previous_handler;
 
 void on_fault(int, siginfo_t* info, void*) {
   const void* address = info->si_addr;
-  if (executing_kernel() != nullptr) {
+  if (executing != nullptr) {
     if (on_stack_guard(address))
       stop_kernel(Problem::stack_overflow, "a thread's local variables do not fit its stack");
     stop_kernel(Problem::out_of_bounds,

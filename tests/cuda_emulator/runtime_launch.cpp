@@ -77,8 +77,7 @@ bool check_pointers(const LaunchRequest& r) {
 cudaError_t launch(LaunchRequest request) {
   const Call call;
   if (call.error() != cudaSuccess) return call.error();
-  if (executing_kernel() != nullptr)
-    return fail_with(cudaErrorNotSupported, "a kernel launches a kernel");
+  if (executing != nullptr) return fail_with(cudaErrorNotSupported, "a kernel launches a kernel");
   if (const cudaError_t error = check_limits(request); error != cudaSuccess) return error;
   const size_t limit = std::max(dynamic_limit(request.kernel), shared_bytes_default);
   const cudaStream_t stream = request.stream;

@@ -1,5 +1,3 @@
-#include <cstring>
-
 #include <fmt/format.h>
 
 #include "tests/cuda_emulator/block_state.h"
@@ -57,27 +55,26 @@ T combine(Reduction how, T a, T b) {
 
 }  // namespace
 
-void warp_operation(WarpKind kind, unsigned mask, void* value, unsigned bytes, unsigned argument,
-                    int width, const Source& where) {
-  block().warp_operation(kind, mask, value, bytes, argument, width, where);
+uint64_t warp_operation(WarpKind kind, unsigned mask, uint64_t value, unsigned argument, int width,
+                        Source where) {
+  return block.warp_operation(kind, mask, value, argument, width, where);
 }
 
 unsigned active_lanes() {
-  return block().active_lanes();
+  return block.active_lanes();
 }
 
 unsigned Block::active_lanes() const {
   return ~warps_[current_->thread / 32].done;
 }
 
-void Block::warp_operation(WarpKind kind, unsigned mask, void* value, unsigned bytes,
-                           unsigned argument, int width, const Source& where) {
+uint64_t Block::warp_operation(WarpKind kind, unsigned mask, uint64_t value, unsigned argument,
+                               int width, Source where) {
   const unsigned i = current_->thread;
   Thread& t = threads_[i];
   t.operation = kind;
   t.mask = mask;
   t.value = value;
-  t.bytes = uint8_t(bytes);
   t.argument = argument;
   t.width = width;
   t.where = where;
@@ -94,6 +91,7 @@ void Block::warp_operation(WarpKind kind, unsigned mask, void* value, unsigned b
   warps_[i / 32].waiting |= 1u << i % 32;
   try_warp(i / 32, i % 32);
   wait();
+  return t.value;
 }
 
 void Block::try_warp(unsigned w, unsigned lane) {
@@ -106,7 +104,7 @@ void Block::try_warp(unsigned w, unsigned lane) {
     const auto l = unsigned(std::countr_zero(rest));
     const Thread& t = lanes[l];
     if (t.mask != me.mask || t.operation != me.operation || t.width != me.width ||
-        t.bytes != me.bytes || t.where.line() != me.where.line())
+        t.where.line() != me.where.line())
       stop_kernel(Problem::warp_mask,
                   fmt::format("lanes {} (mask {:#010x}, {}) and {} (mask {:#010x}, {}) name each "
                               "other, but run different operations",
@@ -120,12 +118,8 @@ void Block::complete_warp(unsigned w, unsigned lanes) {
   const auto lead = unsigned(std::countr_zero(lanes));
   const WarpKind kind = threads[lead].operation;
   uint64_t in[32];
-  if (kind != WarpKind::barrier)
-    for (unsigned rest = lanes; rest != 0; rest &= rest - 1) {
-      const auto l = unsigned(std::countr_zero(rest));
-      in[l] = 0;
-      std::memcpy(&in[l], threads[l].value, threads[l].bytes);
-    }
+  for (unsigned rest = lanes; rest != 0; rest &= rest - 1)
+    in[std::countr_zero(rest)] = threads[std::countr_zero(rest)].value;
   uint64_t common = 0;
   if (kind == WarpKind::ballot)
     for (unsigned rest = lanes; rest != 0; rest &= rest - 1)
@@ -142,7 +136,7 @@ void Block::complete_warp(unsigned w, unsigned lanes) {
   }
   for (unsigned rest = lanes; rest != 0; rest &= rest - 1) {
     const int l = std::countr_zero(rest);
-    const Thread& t = threads[l];
+    Thread& t = threads[l];
     uint64_t out = common;
     if (kind == WarpKind::match) {
       out = 0;
@@ -157,11 +151,11 @@ void Block::complete_warp(unsigned w, unsigned lanes) {
                                 l, from, t.mask, lanes, place_of(t)));
       out = in[from];
     }
-    if (kind != WarpKind::barrier) std::memcpy(t.value, &out, t.bytes);
+    t.value = out;
   }
   warps_[w].waiting &= ~lanes;
   at_warp_ -= unsigned(std::popcount(lanes));
-  if (options().order == Order::reverse)
+  if (schedule_ == Order::reverse)
     for (unsigned rest = lanes; rest != 0; rest &= ~(1u << (31 - std::countl_zero(rest))))
       make_ready(w * 32 + 31 - unsigned(std::countl_zero(rest)));
   else
