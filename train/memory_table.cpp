@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <string_view>
 #include <unordered_map>
 
@@ -149,7 +150,7 @@ std::string bar(int64_t bytes, int64_t largest, int width) {
   if (bytes <= 0 || largest <= 0) return "";
   // Something is never shown as nothing.
   const auto units = std::max<int64_t>(
-      1, int64_t(8.0 * double(width) * double(std::min(bytes, largest)) / double(largest) + 0.5));
+      1, std::lround(8.0 * double(width) * double(std::min(bytes, largest)) / double(largest)));
   std::string text;
   for (int64_t i = 0; i < units / 8; ++i)
     text += "█";
