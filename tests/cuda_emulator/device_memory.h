@@ -44,8 +44,8 @@ size_t device_bytes_in_use();
 // The live allocations, a line each.
 std::vector<std::string> live_allocations();
 void reset_device_memory();
-// Lets the host touch device memory until the next piece of work ends.
-void uncover_device_memory();
+// Lets the host touch the memory at an address, until the next piece of work ends.
+void uncover_device_memory(const void* address);
 
 // While one lives, this host thread may touch device memory: kernels and copies run in one.
 class DeviceOpen {

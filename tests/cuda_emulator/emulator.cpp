@@ -1,11 +1,11 @@
 #include "tests/cuda_emulator/emulator.h"
 
-#include <cstdio>
+#include <algorithm>
 #include <cstdlib>
+#include <string>
 #include <string_view>
 
-#include <fmt/format.h>
-
+#include "core/error.h"
 #include "tests/cuda_emulator/block_state.h"
 #include "tests/cuda_emulator/checker.h"
 #include "tests/cuda_emulator/device_memory.h"
@@ -37,31 +37,32 @@ void set_option(Options& o, std::string_view text) {
   } else if (text == "noprotect") {
     o.protect = false;
   } else {
-    fmt::print(stderr,
-               "CUDA_EMULATOR: \"{}\" is none of order=forward, order=reverse, order=random:SEED, "
-               "deferred, nochecks, noprotect\n",
-               text);
-    std::exit(2);
+    fail(
+        "CUDA_EMULATOR: \"{}\" is none of order=forward, order=reverse, order=random:SEED, "
+        "deferred, "
+        "nochecks, noprotect",
+        text);
   }
-}
-
-Options from_environment() {
-  Options o;
-  o.driver_version = CUDART_VERSION;
-  const char* variable = std::getenv("CUDA_EMULATOR");
-  std::string_view rest = variable == nullptr ? "" : variable;
-  while (!rest.empty()) {
-    const size_t comma = std::min(rest.find(','), rest.size());
-    set_option(o, rest.substr(0, comma));
-    rest.remove_prefix(std::min(comma + 1, rest.size()));
-  }
-  return o;
 }
 
 }  // namespace
 
+Options parse_options(std::string_view words) {
+  Options o;
+  o.driver_version = CUDART_VERSION;
+  while (!words.empty()) {
+    const size_t comma = std::min(words.find(','), words.size());
+    set_option(o, words.substr(0, comma));
+    words.remove_prefix(std::min(comma + 1, words.size()));
+  }
+  return o;
+}
+
 Options& options() {
-  static Options instance = from_environment();
+  static Options instance = [] {
+    const char* words = std::getenv("CUDA_EMULATOR");
+    return parse_options(words == nullptr ? "" : words);
+  }();
   return instance;
 }
 

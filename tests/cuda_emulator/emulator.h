@@ -29,6 +29,8 @@ struct Options {
   size_t device_bytes = size_t(8) << 30;  // memory of the device
 };
 Options& options();
+// Options from the words that CUDA_EMULATOR takes; throws Error for others.
+Options parse_options(std::string_view words);
 
 // Everything that can be found. Those of the second group are what a real device reports as well,
 // and make all later calls fail as on one.
@@ -45,8 +47,7 @@ enum class Problem : uint8_t {
   overrun,             // bytes behind an allocation that somebody wrote (seen when it is freed)
   invalid_free,        // freed twice, or never allocated
   invalid_copy,        // a copy or memset outside an allocation, or in the wrong direction
-  arithmetic,  // signed overflow, a shift too far, a division by zero, a local array's index
-  leak,        // what was not freed
+  arithmetic,          // signed overflow, a shift too far, a division by zero
 
   out_of_bounds,  // an access outside of allocations and shared variables
   use_after_free,

@@ -27,7 +27,7 @@ void on_fault(int, siginfo_t* info, void*) {
   }
   // Where the program goes on, the access is repeated when this returns.
   if (is_device_address(address)) {
-    uncover_device_memory();
+    uncover_device_memory(address);
     report(Problem::host_access,
            fmt::format("host code uses device memory, at {}", describe_place(address)));
     return;

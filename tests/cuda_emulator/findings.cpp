@@ -61,7 +61,6 @@ std::string_view name_of(Problem problem) {
                                         "invalid copy",
                                         "arithmetic",
 
-                                        "leak",
                                         "out of bounds",
                                         "use after free",
                                         "host pointer",

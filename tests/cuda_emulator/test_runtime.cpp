@@ -1,5 +1,9 @@
+#include <algorithm>
+#include <csignal>
 #include <functional>
 #include <string>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <doctest/doctest.h>
 
@@ -219,6 +223,40 @@ TEST_CASE("Deferred work is done when somebody waits for it, or asks a second ti
   CHECK(statistics().launches == 1);
   CHECK(cudaEventElapsedTime(&milliseconds, begin, end) == cudaSuccess);
   CHECK(milliseconds >= 0);
+}
+
+TEST_CASE("Options are words, and others are refused") {
+  const Options o = parse_options("order=random:7,deferred,nochecks");
+  CHECK(o.order == Order::random);
+  CHECK(o.seed == 7);
+  CHECK(o.deferred);
+  CHECK(!o.checks);
+  CHECK(o.protect);
+  CHECK(parse_options("").checks);
+  CHECK(error_of([] { parse_options("deferred,fast"); }) ==
+        "CUDA_EMULATOR: \"fast\" is none of order=forward, order=reverse, order=random:SEED, "
+        "deferred, nochecks, noprotect");
+}
+
+TEST_CASE("Where nobody collects, a finding is printed and ends the program") {
+  int ends[2];
+  REQUIRE(pipe(ends) == 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    dup2(ends[1], STDERR_FILENO);
+    std::signal(SIGABRT, SIG_DFL);
+    cudaFree(ends);
+    _exit(0);
+  }
+  close(ends[1]);
+  std::string text(1000, '\0');
+  text.resize(size_t(std::max<ssize_t>(read(ends[0], text.data(), text.size()), 0)));
+  close(ends[0]);
+  int status = 0;
+  REQUIRE(waitpid(child, &status, 0) == child);
+  CHECK(WIFSIGNALED(status));
+  CHECK(WTERMSIG(status) == SIGABRT);
+  CHECK(text.starts_with("cuda emulator: invalid free: cudaFree of 0x"));
 }
 
 TEST_CASE("Host functions run in the order of their stream") {
