@@ -38,6 +38,8 @@ void flush(const std::string& folder) {
 StagedFolder::StagedFolder(const std::string& outer)
     : outer_(outer), path_(fmt::format("{}/.minim-{}.tmp", outer, ::getpid())) {
   std::error_code error;
+  // A process of the same number may have been killed here.
+  if (fs::is_directory(path_, error)) fs::remove_all(path_, error);
   fs::create_directories(path_, error);
   check(!error, "{}: the folder cannot be made ({})", path_, error.message());
 }

@@ -138,7 +138,7 @@ std::string indented(const std::string& text) {
 
 std::string codes_text(const CodesView& codes, const optim::Summary& summary) {
   const auto of_rms = [&](double error) {
-    return summary.rms > 0 ? fmt::format(" ({:.2g} % of the rms)", 100 * error / summary.rms) : "";
+    return summary.rms > 0 ? fmt::format(" ({:.3g} % of the rms)", 100 * error / summary.rms) : "";
   };
   std::string text = fmt::format(
       "  codes: {} of 256 in use; {:.1f} % of the elements have the one for {:.4g} of the scale\n",

@@ -255,6 +255,17 @@ TEST_CASE(
   CHECK(read_whole_file(folder / "checkpoint-1/trainer_state.json") == before);
 }
 
+TEST_CASE("what a killed process left under the temporary name does not get into a checkpoint") {
+  const TemporaryFolder folder;
+  const std::string staging = folder / (".minim-" + std::to_string(::getpid()) + ".tmp");
+  fs::create_directory(staging);
+  write_whole_file(staging + "/left-over", "");
+  CheckpointedRun run(folder.path(), {.max_steps = 1, .save_strategy = IntervalStrategy::epoch});
+  run.trainer.train();
+  CHECK(!fs::exists(folder / "checkpoint-1/left-over"));
+  CHECK(folder.files() == std::vector<std::string>{"checkpoint-1"});
+}
+
 TEST_CASE("a checkpoint of the same step replaces the one that is there") {
   const TemporaryFolder folder;
   fs::create_directory(folder / "checkpoint-1");
