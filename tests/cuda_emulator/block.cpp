@@ -57,12 +57,17 @@ std::string describe(const LaunchRequest& r) {
                      r.grid.y, r.grid.z, r.block.x, r.block.y, r.block.z, r.shared);
 }
 
-void stop_kernel(Problem problem, const std::string& text, std::vector<Place> places) {
-  block.give_up({problem, text}, std::move(places));
+void stop_kernel(Problem problem, std::string&& text, std::vector<Place> places) {
+  block.give_up({problem, std::move(text)}, std::move(places));
+}
+
+std::string_view file_of(const Source& where) {
+  const std::string_view file = where.file_name();
+  return file.substr(file.rfind('/') + 1);
 }
 
 void trap(Source where) {
-  stop_kernel(Problem::trap, fmt::format("__trap() at {}:{}", where.file_name(), where.line()));
+  stop_kernel(Problem::trap, fmt::format("__trap() at {}:{}", file_of(where), where.line()));
 }
 
 int block_barrier(BarrierKind kind, int predicate, Source where) {
@@ -89,7 +94,6 @@ bool Block::run(const LaunchRequest& request) {
   set_dimensions(request);
   host_.adopt_host_stack();
   random_.seed(options().seed);
-  given_up_ = false;
   execution = {&request, 0, 0};
   checker::begin_launch(request, count_);
 
@@ -101,7 +105,7 @@ bool Block::run(const LaunchRequest& request) {
     std::iota(shuffled.begin(), shuffled.end(), uint64_t(0));
     std::shuffle(shuffled.begin(), shuffled.end(), random_);
   }
-  for (uint64_t n = 0; n < blocks && !given_up_; ++n) {
+  for (uint64_t n = 0; n < blocks && !finding_; ++n) {
     uint64_t k = schedule_ == Order::reverse ? blocks - 1 - n : n;
     if (!shuffled.empty()) k = shuffled[n];
     block_index = uint3{unsigned(k % g.x), unsigned(k / g.x % g.y), unsigned(k / g.x / g.y)};
@@ -113,19 +117,21 @@ bool Block::run(const LaunchRequest& request) {
   end_shared_launch();
   checker::end_launch();
   ++statistics_.launches;
-  if (!given_up_) return true;
+  if (!finding_) return true;
 
   for (const auto& fiber : fibers_)
     fiber->restart();
   idle_.clear();
   for (const auto& fiber : fibers_)
     idle_.push_back(fiber.get());
-  const cudaError_t error = device_error(finding_.problem);
+  const Finding finding = std::move(*finding_);
+  finding_.reset();
+  const cudaError_t error = device_error(finding.problem);
   if (error != cudaSuccess) corrupt_context(error);
   const uint3 b = block_index;
   const uint3 t = threads_[execution.thread].index;
-  report(finding_.problem,
-         fmt::format("{}\n  in {}, block ({}, {}, {}), thread ({}, {}, {})", finding_.text,
+  report(finding.problem,
+         fmt::format("{}\n  in {}, block ({}, {}, {}), thread ({}, {}, {})", finding.text,
                      describe(request), b.x, b.y, b.z, t.x, t.y, t.z),
          places_);
   return false;
@@ -149,10 +155,9 @@ void Block::run_block() {
   statistics_.threads += count_;
 }
 
-void Block::give_up(Finding finding, std::vector<Place> places) {
-  finding_ = std::move(finding);
+void Block::give_up(Finding&& finding, std::vector<Place>&& places) {
+  finding_.emplace(std::move(finding));
   places_ = std::move(places);
-  given_up_ = true;
   switch_to(&host_);
   std::abort();  // nobody comes back to a launch that was given up
 }
@@ -281,8 +286,7 @@ std::string Block::describe_waiters() const {
   std::map<std::string, std::vector<unsigned>> groups;
   for (unsigned i = 0; i < count_; ++i) {
     const Thread& t = threads_[i];
-    const std::string_view file = t.where.file_name();
-    const auto place = fmt::format("{}:{}", file.substr(file.rfind('/') + 1), t.where.line());
+    const auto place = fmt::format("{}:{}", file_of(t.where), t.where.line());
     if (t.state == State::at_barrier) groups["wait at a barrier, " + place].push_back(i);
     if (t.state == State::at_warp_operation)
       groups[fmt::format("wait at a warp operation with mask {:#010x}, {}", t.mask, place)]

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <random>
 #include <string>
 #include <vector>
@@ -44,7 +45,7 @@ class Block {
  public:
   // Runs a grid; false if it was given up.
   bool run(const LaunchRequest& request);
-  [[noreturn]] void give_up(Finding finding, std::vector<Place> places);
+  [[noreturn]] void give_up(Finding&& finding, std::vector<Place>&& places);
 
   int barrier(BarrierKind kind, int predicate, Source where);
   uint64_t warp_operation(WarpKind kind, unsigned mask, uint64_t value, unsigned argument,
@@ -84,8 +85,7 @@ class Block {
   Fiber host_;
   Fiber* current_ = nullptr;
   std::mt19937 random_;
-  bool given_up_ = false;
-  Finding finding_{};
+  std::optional<Finding> finding_;  // why the launch was given up
   std::vector<Place> places_;
   Statistics statistics_;
 };

@@ -44,8 +44,8 @@ void forget_regions() {
     r = Region();
 }
 
-[[noreturn]] void stop(Problem problem, const std::string& text, const void* code) {
-  stop_kernel(problem, text, {{"at     ", code}});
+[[noreturn]] void stop(Problem problem, std::string&& text, const void* code) {
+  stop_kernel(problem, std::move(text), {{"at     ", code}});
 }
 
 // The memory that an access goes to, or nullptr where none is checked. Stops the launch for an
@@ -66,8 +66,8 @@ Region* find_region(uintptr_t a, size_t bytes, bool write, const void* code) {
     if (!allocation->live)
       stop(Problem::use_after_free,
            fmt::format("{} of {} bytes at {}", verb, bytes, describe_place(address)), code);
-    if (const std::string wrong = note_use(*allocation); !wrong.empty())
-      stop(Problem::stream_race, wrong, code);
+    if (std::string wrong = note_use(*allocation); !wrong.empty())
+      stop(Problem::stream_race, std::move(wrong), code);
     found = {allocation->begin, allocation->bytes, &allocation->shadow, s.work_seq, allocation};
   } else if (is_shared_address(address)) {
     SharedVariable* v = find_shared(address);
@@ -185,13 +185,13 @@ void access(const void* address, size_t bytes, bool write, bool atomic, const vo
     std::vector<Place> places;
     const Problem problem =
         describe_race(earlier, now, *region, offset, earlier_writes, text, places);
-    stop_kernel(problem, text, std::move(places));
+    stop_kernel(problem, std::move(text), std::move(places));
   });
   if (write) region->shadow->set_written(offset, bytes);
 }
 
 void violation(Problem problem, const std::string& text, const void* code) {
-  if (executing != nullptr && s.checking) stop(problem, text, code);
+  if (executing != nullptr && s.checking) stop(problem, std::string(text), code);
 }
 
 std::string note_use(Allocation& a) {

@@ -46,6 +46,7 @@ minim_emulator_switch:
 )");
 
 void Fiber::restart() {
+  sanitizer::unpoison(stack_, bytes_);  // of frames that were never left
   auto** top = reinterpret_cast<void**>(stack_ + bytes_ - shift_);
   *--top = nullptr;                          // where entry() would return to
   *--top = reinterpret_cast<void*>(entry_);  // the switch returns into it
@@ -57,6 +58,7 @@ void Fiber::restart() {
 #else
 
 void Fiber::restart() {
+  sanitizer::unpoison(stack_, bytes_);
   auto* context = static_cast<ucontext_t*>(point_ == nullptr ? new ucontext_t : point_);
   getcontext(context);
   context->uc_stack.ss_sp = stack_;

@@ -218,7 +218,8 @@ std::vector<Case> host_cases() {
        [](Setting&) {
          const DeviceArray<float> z(n);
          plain_kernels().write_behind(z.data(), n);
-       }},
+       },
+       true},  // AddressSanitizer ends the program
   };
 }
 
