@@ -96,13 +96,11 @@ std::string totals(const SavedState& state) {
     table.add({kind.key, std::string(name_of(kind.dtype)), with_commas(kind.tensors),
                with_commas(kind.elements), with_commas(kind.bytes), bytes_text(kind.bytes)});
   const optim::StateSize& size = state.size();
-  const double mebibytes = double(size.bytes) / 0x1p20;
   table.add({"in all", "", with_commas(int64_t(size.entries.size())), with_commas(size.elements),
              with_commas(size.bytes), bytes_text(size.bytes)});
   return table.to_string() +
-         fmt::format("{} elements with the {} step counters and other single numbers; {:.{}f} MB\n",
-                     with_commas(size.elements_with_numbers()), with_commas(size.numbers),
-                     mebibytes, mebibytes < 10 ? 2 : 0);
+         fmt::format("{} elements with the {} step counters and other single numbers\n",
+                     with_commas(size.elements_with_numbers()), with_commas(size.numbers));
 }
 
 void print_values(const Tensor& tensor, const std::vector<double>& values, int dim, int64_t offset,
