@@ -10,6 +10,7 @@
 // How kernels are launched, and how they declare shared memory: the same lines for nvcc and for the
 // emulator that runs kernels in tests. An emulated build finds its own <cuda_runtime.h> first.
 
+// NOLINTBEGIN(bugprone-macro-parentheses): what is declared has no parentheses
 #if defined(__CUDACC__)
 
 // SHARED(float, tile, [32][33]): a variable that the threads of a block share, uninitialised.
@@ -30,6 +31,7 @@
   T* const name = static_cast<T*>(::minim::emulator::dynamic_shared_storage())
 
 #endif
+// NOLINTEND(bugprone-macro-parentheses)
 
 namespace minim::cuda {
 

@@ -62,12 +62,12 @@ void stop_kernel(Problem problem, std::string&& text, std::vector<Place> places)
 }
 
 std::string_view file_of(const Source& where) {
-  const std::string_view file = where.file_name();
+  const std::string_view file = where.file;
   return file.substr(file.rfind('/') + 1);
 }
 
 void trap(Source where) {
-  stop_kernel(Problem::trap, fmt::format("__trap() at {}:{}", file_of(where), where.line()));
+  stop_kernel(Problem::trap, fmt::format("__trap() at {}:{}", file_of(where), where.line));
 }
 
 int block_barrier(BarrierKind kind, int predicate, Source where) {
@@ -266,7 +266,7 @@ void Block::release_barrier() {
   const Thread& first = threads_[0];
   int count = 0;
   for (const Thread& t : threads_) {
-    if (t.where.line() != first.where.line() || t.barrier != first.barrier)
+    if (t.where.line != first.where.line || t.barrier != first.barrier)
       stop_kernel(Problem::divergent_barrier,
                   "the threads of a block wait at different barriers:" + describe_waiters());
     count += t.predicate != 0;
@@ -286,7 +286,7 @@ std::string Block::describe_waiters() const {
   std::map<std::string, std::vector<unsigned>> groups;
   for (unsigned i = 0; i < count_; ++i) {
     const Thread& t = threads_[i];
-    const auto place = fmt::format("{}:{}", file_of(t.where), t.where.line());
+    const auto place = fmt::format("{}:{}", file_of(t.where), t.where.line);
     if (t.state == State::at_barrier) groups["wait at a barrier, " + place].push_back(i);
     if (t.state == State::at_warp_operation)
       groups[fmt::format("wait at a warp operation with mask {:#010x}, {}", t.mask, place)]

@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
-#include <source_location>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -23,7 +22,16 @@ inline constexpr int warpSize = 32;
 
 namespace minim::emulator {
 
-using Source = std::source_location;
+// A line of a kernel. (clang 14 has no std::source_location.)
+struct Source {
+  const char* file = "";
+  int line = 0;
+
+  static constexpr Source current(const char* file = __builtin_FILE(),
+                                  int line = __builtin_LINE()) {
+    return {file, line};
+  }
+};
 
 enum class BarrierKind : uint8_t { plain, count, all, any };
 enum class WarpKind : uint8_t { barrier, index, up, down, exclusive_or, ballot, match, reduce };
@@ -56,6 +64,10 @@ struct LaunchRequest {
 };
 cudaError_t launch(LaunchRequest request);
 
+// g++ does without instrumentation for the one attribute, clang++ for the other.
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wattributes"
+
 // Arguments of a kernel, copied when it is launched. (std::tuple's functions would be instrumented,
 // and look as if the kernel were.)
 template <size_t I, class T>
@@ -70,7 +82,8 @@ struct ArgumentsOf<std::index_sequence<I...>, P...> : Argument<I, P>... {
 
   explicit ArgumentsOf(void (*k)(P...), P... values) : Argument<I, P>{values}..., kernel(k) {}
 
-  [[gnu::no_sanitize("thread")]] static void run(const void* p) {
+  [[clang::disable_sanitizer_instrumentation]] __attribute__((no_sanitize("thread"))) static void
+  run(const void* p) {
     const auto* self = static_cast<const ArgumentsOf*>(p);
     self->kernel(static_cast<const Argument<I, P>*>(self)->value...);
   }
@@ -108,7 +121,8 @@ cudaError_t launch_kernel(void (*kernel)(P...), dim3 grid, dim3 block, size_t sh
 
 // The variable that SHARED declares; the lambda of each place is a type of its own, and so a key.
 template <class T, class Place>
-[[gnu::no_sanitize("thread")]] T& shared_variable(Place) {
+[[clang::disable_sanitizer_instrumentation]] __attribute__((no_sanitize("thread"))) T&
+shared_variable(Place) {
   static constexpr char key = 0;
   static T* address = nullptr;
   static uint64_t serial = 0;
@@ -118,6 +132,7 @@ template <class T, class Place>
   }
   return *address;
 }
+#pragma GCC diagnostic pop
 
 template <class T>
 T shuffle(WarpKind kind, unsigned mask, T value, unsigned argument, int width, Source where) {

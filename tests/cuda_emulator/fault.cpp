@@ -20,6 +20,8 @@ void on_fault(int, siginfo_t* info, void*) {
   if (executing != nullptr) {
     if (on_stack_guard(address))
       stop_kernel(Problem::stack_overflow, "a thread's local variables do not fit its stack");
+    if (info->si_code == SI_KERNEL)  // the processor's own alignment check, which has no address
+      stop_kernel(Problem::misaligned, "a vector's address, which its alignment does not divide");
     stop_kernel(Problem::out_of_bounds,
                 is_device_address(address)
                     ? "access at " + describe_place(address)

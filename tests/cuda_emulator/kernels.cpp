@@ -188,6 +188,8 @@ void quantize(uint8_t* codes, float* scales, const float* x, int n, cudaStream_t
 bool kernels_are_instrumented() {
 #if defined(__SANITIZE_THREAD__)
   return true;
+#elif defined(__has_feature)
+  return __has_feature(thread_sanitizer);
 #else
   return false;
 #endif

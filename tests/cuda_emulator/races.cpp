@@ -15,7 +15,7 @@ const char anchor = 0;
 // Where in the grid a record's thread was.
 std::string describe_thread(uint32_t thread) {
   thread &= ~atomic_flag;
-  if (thread == copy_thread || s.threads == 0) return "a copy or memset";
+  if (thread == copy_thread || s.threads == 0) return "a copy, memset or library";
   return fmt::format("block {} thread {}", thread / s.threads, thread % s.threads);
 }
 

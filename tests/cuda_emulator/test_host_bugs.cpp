@@ -134,7 +134,8 @@ std::vector<Case> host_cases() {
          cudaMemcpyAsync(s.x.data(), s.pinned, bytes, cudaMemcpyHostToDevice, s.b);
        },
        true},
-      {"a kernel reads what another stream's copy writes", P::stream_race, "a copy or memset",
+      {"a kernel reads what another stream's copy writes", P::stream_race,
+       "a copy, memset or library",
        [](Setting& s) {
          cudaMemcpyAsync(s.x.data(), s.pinned, bytes, cudaMemcpyHostToDevice, s.b);
          axpy(s.y.data(), s.x.data(), 2.0f, n, s.a);

@@ -83,9 +83,9 @@ void run_quantize() {
 std::vector<Case> kernel_cases() {
   using P = Problem;
   return {
-      {"axpy_reads_past_the_end", P::out_of_bounds, "0 bytes behind",
+      {"axpy_reads_past_the_end", P::out_of_bounds, "allocation 1 of 4012 bytes",
        run_axpy<Bug::axpy_reads_past_the_end>},
-      {"axpy_writes_past_the_end", P::out_of_bounds, "0 bytes behind",
+      {"axpy_writes_past_the_end", P::out_of_bounds, "allocation 2 of 4012 bytes",
        run_axpy<Bug::axpy_writes_past_the_end>},
       {"axpy_misaligned", P::misaligned, "alignment", run_axpy<Bug::axpy_misaligned>},
       {"axpy_forgets_the_block", P::block_race, "block 1 thread 0",

@@ -76,11 +76,11 @@ uint64_t Block::warp_operation(WarpKind kind, unsigned mask, uint64_t value, uns
   if ((mask >> i % 32 & 1) == 0)
     stop_kernel(Problem::warp_mask,
                 fmt::format("lane {} is not in the mask {:#010x} that it gives, {}:{}", i % 32,
-                            mask, file_of(where), where.line()));
+                            mask, file_of(where), where.line));
   if (width < 1 || width > 32 || (width & (width - 1)) != 0)
     stop_kernel(Problem::warp_mask,
                 fmt::format("a shuffle's width is {}, which is no power of two up to 32, {}:{}",
-                            width, file_of(where), where.line()));
+                            width, file_of(where), where.line));
   t.state = State::at_warp_operation;
   ++at_warp_;
   warps_[i / 32].waiting |= 1u << i % 32;
@@ -99,13 +99,13 @@ void Block::try_warp(unsigned w, unsigned lane) {
     const auto l = unsigned(std::countr_zero(rest));
     const Thread& t = lanes[l];
     if (t.mask != me.mask || t.operation != me.operation || t.width != me.width ||
-        t.where.line() != me.where.line())
+        t.where.line != me.where.line)
       stop_kernel(
           Problem::warp_mask,
           fmt::format("lanes {} (mask {:#010x}, {}:{}) and {} (mask {:#010x}, {}:{}) name each "
                       "other, but run different operations",
-                      lane, me.mask, file_of(me.where), me.where.line(), l, t.mask,
-                      file_of(t.where), t.where.line()));
+                      lane, me.mask, file_of(me.where), me.where.line, l, t.mask, file_of(t.where),
+                      t.where.line));
   }
   complete_warp(w, need);
 }
@@ -145,7 +145,7 @@ void Block::complete_warp(unsigned w, unsigned lanes) {
         stop_kernel(Problem::inactive_lane,
                     fmt::format("lane {} reads from lane {}, which takes no part (mask {:#010x}, "
                                 "there {:#010x}), {}:{}",
-                                l, from, t.mask, lanes, file_of(t.where), t.where.line()));
+                                l, from, t.mask, lanes, file_of(t.where), t.where.line));
       out = in[from];
     }
     t.value = out;
