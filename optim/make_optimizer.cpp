@@ -55,8 +55,11 @@ std::string our_spelling(std::string_view value) {
 
 void read_optim_args(std::string_view rule, std::string_view text, const OptionFields& fields) {
   while (!text.empty()) {
-    const std::string_view pair = text.substr(0, text.find(','));
+    std::string_view pair = text.substr(0, text.find(','));
     text.remove_prefix(std::min(pair.size() + 1, text.size()));
+    // What Hugging Face's Trainer does under bitsandbytes, by a shorter name.
+    if (pair == "embeddings_f32=true" || pair == "embeddings_f32=True")
+      pair = "keep_f32=embeddings";
     const size_t equals = pair.find('=');
     check(equals != std::string_view::npos, "optim_args: \"{}\" has no value; write key=value",
           pair);

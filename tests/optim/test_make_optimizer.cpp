@@ -48,6 +48,13 @@ TEST_CASE("command-line arguments reach the options of the same meaning") {
   CHECK(option(*sgd, "lr") == "5e-05");
 }
 
+TEST_CASE("embeddings stay in f32 by name, or by the short option for what Hugging Face does") {
+  for (const char* arguments :
+       {"embeddings_f32=true", "embeddings_f32=True", "keep_f32=embeddings"})
+    CHECK(option(*make("adamw_bnb_8bit", {.optim_args = arguments}), "keep_f32") == "embeddings");
+  CHECK(option(*make("adam8bit", {}), "keep_f32") == "");
+}
+
 TEST_CASE("unknown names and options are answered with those there are") {
   CHECK(error_of([] { make("lion", {}); }).starts_with("optim: \"lion\" is unknown; there are "));
   CHECK(error_of([] { make("sgd", {.optim_args = "speed=2"}); }) ==
