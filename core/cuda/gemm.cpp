@@ -74,13 +74,13 @@ void check_product(const Product<T>& p) {
   check(p.m <= most && p.n <= most && p.k <= most && p.batch <= most,
         "{}: cuBLASLt takes sizes up to {}", describe(p), most);
   check(p.a_sums == nullptr || p.batch == 1, "{}: a_sums needs a single product", describe(p));
-  check(p.batch <= 1 || p.m <= 1 || p.c_batch >= p.n, "{}: the results, {} elements apart, overlap",
+  check(p.batch <= 1 || p.c_batch >= p.n, "{}: the results, {} elements apart, overlap",
         describe(p), p.c_batch);
-  if (p.m == 0 || p.n == 0 || p.batch == 0) return;
-  check_operand(p, "c", p.c, Stored<T>(p.m, p.n, p.c_stride));
-  if (p.k == 0) return;
-  check_operand(p, "a", p.a.data, Stored<T>(p.a, p.m, p.k));
-  check_operand(p, "b", p.b.data, Stored<T>(p.b, p.k, p.n));
+  const bool writes = p.m > 0 && p.n > 0 && p.batch > 0;
+  if (writes) check_operand(p, "c", p.c, Stored<T>(p.m, p.n, p.c_stride));
+  if ((writes || (p.m > 0 && p.a_sums != nullptr)) && p.k > 0)
+    check_operand(p, "a", p.a.data, Stored<T>(p.a, p.m, p.k));
+  if (writes && p.k > 0) check_operand(p, "b", p.b.data, Stored<T>(p.b, p.k, p.n));
 }
 
 // The largest power of two, up to 256, that divides the address.

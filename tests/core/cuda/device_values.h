@@ -52,4 +52,19 @@ class TestStream {
   cudaStream_t stream_ = nullptr;
 };
 
+// What `work` gives to the stream, captured into a graph and launched as that.
+template <class Work>
+void run_as_graph(cudaStream_t stream, const Work& work) {
+  cudaGraph_t graph = nullptr;
+  cudaGraphExec_t executable = nullptr;
+  check_cuda(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal), "test");
+  work();
+  check_cuda(cudaStreamEndCapture(stream, &graph), "test");
+  check_cuda(cudaGraphInstantiate(&executable, graph, 0), "test");
+  check_cuda(cudaGraphLaunch(executable, stream), "test");
+  check_cuda(cudaStreamSynchronize(stream), "test");
+  check_cuda(cudaGraphExecDestroy(executable), "test");
+  check_cuda(cudaGraphDestroy(graph), "test");
+}
+
 }  // namespace minim::cuda

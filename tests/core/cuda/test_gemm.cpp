@@ -306,6 +306,16 @@ TEST_CASE("cuda: a shape is looked up once, and its next product allocates nothi
   CHECK(products.blas.shapes() == 2);
 }
 
+TEST_CASE_TEMPLATE("cuda: products run in a graph as they do alone", T, float, double) {
+  Products products;
+  const Case c{.m = 8, .n = 16, .k = 128, .ta = true, .bias = true, .a_sums = true};
+  const Setup<T> alone(c), in_graph(c);
+  products.blas.gemm(alone.product());
+  run_as_graph(products.stream, [&] { products.blas.gemm(in_graph.product()); });
+  CHECK(in_graph.result() == alone.result());
+  CHECK(in_graph.worst_sum() <= 1);
+}
+
 TEST_CASE("cuda: gemm works without a workspace") {
   const TestStream stream;
   Blas blas(stream, nullptr, 0);
