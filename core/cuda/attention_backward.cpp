@@ -81,7 +81,6 @@ __device__ void query_gradients(const AttentionArgs<T>& args, const Gradients<T>
   for (int i = 0; i < own; ++i)
     factor[i] = args.scale;
   dq.store(g.dq + top * stride + column, stride, here, head_dim, factor);
-  __syncthreads();  // before q and dy of the next tile are loaded
 }
 
 // dk and dv of one tile of keys. Its rows are keys and its columns queries, so that each thread
@@ -152,7 +151,6 @@ __device__ void key_gradients(const AttentionArgs<T>& args, const Gradients<T>& 
   }
   dk.store(g.dk + key_at, stride, here, head_dim, factor);
   dv.store(g.dv + key_at, stride, here, head_dim, one);
-  __syncthreads();  // before k and v of the next tile are loaded
 }
 
 template <class T, int D>

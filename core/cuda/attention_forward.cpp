@@ -83,7 +83,6 @@ __device__ void attend(const AttentionArgs<T>& args, const Slice& slice, int64_t
       log_sum_exp[(top + r) * args.heads + slice.head] = most[i] + math::log(total[i]);
   }
   sum.store(y + top * stride + column, stride, here, head_dim, factor);
-  __syncthreads();  // before q of the next tile is loaded
 }
 
 template <class T, int D>
