@@ -49,6 +49,8 @@ Tensors run(const Node& node, const Tensor& dy) {
     check(dx[i].shape() == input.shape && dx[i].dtype() == input.dtype,
           "{}: the gradient of input {} is {} {}, the input is {} {}", node.op, i,
           name_of(dx[i].dtype()), dx[i].shape(), name_of(input.dtype), input.shape);
+    check(dx[i].device() == input.device, "{}: the gradient of input {} is on {}, the input on {}",
+          node.op, i, dx[i].device(), input.device);
     if (detecting_anomaly() && all_finite(dy))
       check(all_finite(dx[i]), "{}: the gradient of input {} of shape {} is not finite, dy is",
             node.op, i, input.shape);
@@ -81,10 +83,12 @@ void Tensor::backward(const Tensor& dy, bool retain_graph) const {
   check(dy.defined() || numel() == 1,
         "backward: a tensor of shape {} is not a scalar; pass the gradient of the loss by it",
         shape());
-  Tensor start = dy.defined() ? dy.detach() : full(shape(), 1.0, dtype());
+  Tensor start = dy.defined() ? dy.detach() : new_full(shape(), 1.0, dtype());
   check(start.shape() == shape() && start.dtype() == dtype(),
         "backward: the gradient is {} {}, the tensor is {} {}", name_of(start.dtype()),
         start.shape(), name_of(dtype()), shape());
+  check(start.device() == device(), "backward: the gradient is on {}, the tensor on {}",
+        start.device(), device());
 
   const NoGrad no_grad;
   std::map<int64_t, Pending, std::greater<>> waiting;

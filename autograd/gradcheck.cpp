@@ -60,6 +60,9 @@ class Check {
       : function_(function), options_(options) {
     for (const Tensor& input : inputs) {
       const bool differentiate = input.defined() && is_floating(input.dtype());
+      check(!differentiate || input.device().is_cpu(),
+            "gradcheck: needs tensors on the cpu, got one on {}; let the function copy them",
+            differentiate ? input.device() : Device());
       check(!differentiate || input.dtype() == DType::f32 || input.dtype() == DType::f64,
             "gradcheck: needs f32 or f64, got {}", differentiate ? name_of(input.dtype()) : "");
       inputs_.push_back(differentiate ? copy_with_strides(input).set_requires_grad() : input);

@@ -18,6 +18,7 @@ struct Node {
     std::shared_ptr<GradMeta> to;  // null where no gradient is wanted
     Shape shape;
     DType dtype = DType::f32;
+    Device device;
   };
 
   std::string op;

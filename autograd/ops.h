@@ -143,8 +143,9 @@ Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b);
 // x with `value` where the mask (bool, broadcasts to x) is true; no gradient flows there.
 Tensor masked_fill(const Tensor& x, const Tensor& mask, double value);
 
-// Another dtype; the gradient comes back in x's.
+// Another dtype, or a copy on another device; the gradient comes back in x's, on x's.
 Tensor to(const Tensor& x, DType dtype);
+Tensor to(const Tensor& x, Device device);
 
 // Adds in place, without recording: sum += x, same shape and dtype, sum contiguous.
 void add_into(const Tensor& sum, const Tensor& x);

@@ -60,7 +60,7 @@ bool detecting_anomaly() {
 
 bool all_finite(const Tensor& x) {
   if (!x.defined() || !is_floating(x.dtype())) return true;
-  const Tensor dense = x.contiguous();
+  const Tensor dense = x.contiguous().to(Device::cpu());
   return dispatch_float(x.dtype(), "all_finite", [&]<class T>() {
     const auto values = dense.values<T>();
     return std::ranges::all_of(values, [](T v) { return std::isfinite(Compute<T>(v)); });
@@ -82,7 +82,7 @@ Tensor record(std::string_view op, Tensor value, const Tensors& inputs, Backward
   for (const Tensor& input : inputs) {
     Node::Edge& edge = node->inputs.emplace_back();
     if (!wants_grad(input)) continue;
-    edge = {input.impl()->grad, input.shape(), input.dtype()};
+    edge = {input.impl()->grad, input.shape(), input.dtype(), input.device()};
   }
   // A fresh handle, so that an operation may return one of its inputs.
   Tensor output = value.detach();

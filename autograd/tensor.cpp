@@ -53,10 +53,13 @@ Tensor Tensor::grad() const {
 
 void Tensor::set_grad(Tensor grad) {
   checked("set_grad");
-  if (grad.defined())
+  if (grad.defined()) {
     check(grad.shape() == shape() && grad.dtype() == dtype(),
           "set_grad: the gradient is {} {}, the tensor is {} {}", name_of(grad.dtype()),
           grad.shape(), name_of(dtype()), shape());
+    check(grad.device() == device(), "set_grad: the gradient is on {}, the tensor on {}",
+          grad.device(), device());
+  }
   meta_of(*impl_).grad = std::move(grad);
 }
 

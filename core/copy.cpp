@@ -1,3 +1,4 @@
+#include "core/backend.h"
 #include "core/launch.h"
 #include "core/tensor.h"
 
@@ -47,9 +48,33 @@ void fill(const Tensor& destination, double value) {
   destination.bump_version();
 }
 
+// Between devices, the bytes of contiguous tensors of one dtype are copied; whatever else is needed
+// is done before, on the source's device, or after, on the destination's.
+static void copy_across(const Tensor& destination, const Tensor& source) {
+  const memory::Scope scope(memory::Category::workspace);
+  const Tensor dense = convert(source.contiguous(), destination.dtype());
+  if (!destination.is_contiguous()) {
+    copy(destination, dense.to(destination.device()));
+    return;
+  }
+  if (dense.bytes() == 0) return;
+  const Device to = destination.device(), from = source.device();
+  if (from.is_cpu())
+    backend(to).copy_in(to, destination.raw(), dense.raw(), size_t(dense.bytes()));
+  else if (to.is_cpu())
+    backend(from).copy_out(from, destination.raw(), dense.raw(), size_t(dense.bytes()));
+  else
+    copy(destination, dense.to(Device::cpu()));
+  destination.bump_version();
+}
+
 void copy(const Tensor& destination, const Tensor& source) {
   check(destination.shape() == source.shape(), "copy: shape {} does not fit {}", source.shape(),
         destination.shape());
+  if (destination.device() != source.device()) {
+    copy_across(destination, source);
+    return;
+  }
   const BroadcastPlan<2> plan(destination.shape(), {&destination, &source});
   dispatch_any(destination.dtype(), [&]<class To>() {
     dispatch_any(source.dtype(), [&]<class From>() {
@@ -62,7 +87,7 @@ void copy(const Tensor& destination, const Tensor& source) {
 
 Tensor convert(const Tensor& x, DType dtype) {
   if (x.dtype() == dtype) return x;
-  const Tensor y = Tensor::empty(x.shape(), dtype);
+  const Tensor y = x.new_empty(x.shape(), dtype);
   copy(y, x);
   return y;
 }

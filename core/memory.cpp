@@ -1,14 +1,13 @@
 #include "core/memory.h"
 
 #include <algorithm>
-#include <cstdlib>
-#include <cstring>
 #include <mutex>
 #include <new>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
+#include "core/backend.h"
 #include "core/error.h"
 
 namespace minim::memory {
@@ -34,6 +33,7 @@ size_t pool_size(size_t bytes) {
   return (bytes + step - 1) / step * step;
 }
 
+// What is in use and what lies in the pool of one device.
 struct Ledger {
   std::mutex mutex;
   std::array<int64_t, categories> current{}, peak{};
@@ -50,30 +50,44 @@ struct Ledger {
 };
 
 // Never destroyed: tensors in static storage may outlive any other static object.
-Ledger& ledger() {
-  static auto* instance = new Ledger;
-  return *instance;
+Ledger& ledger(Device device) {
+  static auto* instances = new std::array<Ledger, 1 + Device::most_cuda>;
+  return (*instances)[device.is_cpu() ? 0 : size_t(1 + device.index())];
+}
+
+// Calls use(device, books) for each device.
+template <class Use>
+void for_each_ledger(const Use& use) {
+  for (int i = -1; i < Device::most_cuda; ++i) {
+    const Device device = i < 0 ? Device::cpu() : Device::cuda(i);
+    Ledger& books = ledger(device);
+    const std::lock_guard lock(books.mutex);
+    use(device, books);
+  }
 }
 
 thread_local Category innermost = Category::activations;
 
-void free_pool(Ledger& books) {
+void free_pool(Device device, Ledger& books) {
   for (auto& [size, blocks] : books.pool)
     for (void* block : blocks)
-      std::free(block);
+      backend(device).release(device, block);
   books.pool.clear();
 }
 
-[[noreturn]] void fail_out_of_memory(Ledger& books, size_t bytes) {
+[[noreturn]] void fail_out_of_memory(Device device, Ledger& books, size_t bytes) {
+  constexpr double mebibyte = 0x1p20;
   std::string use;
   for (size_t c = 0; c < categories; ++c)
     if (books.current[c] > 0)
       use += fmt::format("{}{} {:.1f} MiB", use.empty() ? "" : ", ", name_of(Category(c)),
-                         double(books.current[c]) / 0x1p20);
-  fail(
-      "memory: the system refused {} bytes; in use: {}; a smaller batch or shorter sequences need "
-      "less",
-      bytes, use.empty() ? "nothing" : use);
+                         double(books.current[c]) / mebibyte);
+  if (use.empty()) use = "nothing";
+  constexpr std::string_view advice = "a smaller batch or shorter sequences need less";
+  if (device.is_cpu())
+    fail("memory: the system refused {} bytes; in use: {}; {}", bytes, use, advice);
+  fail("memory: {} has no {} bytes left, {:.1f} MiB are free; in use: {}; {}", device, bytes,
+       double(backend(device).free_bytes(device)) / mebibyte, use, advice);
 }
 
 }  // namespace
@@ -84,55 +98,53 @@ std::string_view name_of(Category category) {
   return names[size_t(category)];
 }
 
-int64_t current(Category category) {
-  Ledger& books = ledger();
+int64_t current(Category category, Device device) {
+  Ledger& books = ledger(device);
   const std::lock_guard lock(books.mutex);
   return books.current[size_t(category)];
 }
 
-int64_t peak(Category category) {
-  Ledger& books = ledger();
+int64_t peak(Category category, Device device) {
+  Ledger& books = ledger(device);
   const std::lock_guard lock(books.mutex);
   return books.peak[size_t(category)];
 }
 
-int64_t current() {
-  Ledger& books = ledger();
+int64_t current(Device device) {
+  Ledger& books = ledger(device);
   const std::lock_guard lock(books.mutex);
   return books.total;
 }
 
-int64_t peak() {
-  Ledger& books = ledger();
+int64_t peak(Device device) {
+  Ledger& books = ledger(device);
   const std::lock_guard lock(books.mutex);
   return books.total_peak;
 }
 
 void reset_peak() {
-  Ledger& books = ledger();
-  const std::lock_guard lock(books.mutex);
-  books.peak = books.current;
-  books.total_peak = books.total;
+  for_each_ledger([](Device, Ledger& books) {
+    books.peak = books.current;
+    books.total_peak = books.total;
+  });
 }
 
-int64_t system_allocations() {
-  Ledger& books = ledger();
+int64_t system_allocations(Device device) {
+  Ledger& books = ledger(device);
   const std::lock_guard lock(books.mutex);
   return books.system_allocations;
 }
 
 void release_pool() {
-  Ledger& books = ledger();
-  const std::lock_guard lock(books.mutex);
-  free_pool(books);
+  for_each_ledger([](Device device, Ledger& books) { free_pool(device, books); });
 }
 
 void poison_pool(uint8_t byte) {
-  Ledger& books = ledger();
-  const std::lock_guard lock(books.mutex);
-  for (auto& [size, blocks] : books.pool)
-    for (void* block : blocks)
-      std::memset(block, byte, size);
+  for_each_ledger([byte](Device device, Ledger& books) {
+    for (auto& [size, blocks] : books.pool)
+      for (void* block : blocks)
+        backend(device).set(device, block, byte, size);
+  });
 }
 
 Scope::Scope(Category category) : before_(innermost) {
@@ -147,41 +159,42 @@ Category Scope::category() {
   return innermost;
 }
 
-void* allocate(size_t bytes, Category category) {
-  Ledger& books = ledger();
+void* allocate(size_t bytes, Category category, Device device) {
+  Ledger& books = ledger(device);
+  const Backend& system = backend(device);
   const std::lock_guard lock(books.mutex);
   // No machine has 2^62 bytes; refusing them here keeps the rounding below from overflowing.
-  if (bytes > size_t(1) << 62) fail_out_of_memory(books, bytes);
+  if (bytes > size_t(1) << 62) fail_out_of_memory(device, books, bytes);
   const size_t size = pool_size(bytes);
   void* block = nullptr;
   if (auto it = books.pool.find(size); it != books.pool.end() && !it->second.empty()) {
     block = it->second.back();
     it->second.pop_back();
   } else {
-    block = std::aligned_alloc(alignment, size);
+    block = system.allocate(device, size);
     if (block == nullptr) {
-      free_pool(books);
-      block = std::aligned_alloc(alignment, size);
+      free_pool(device, books);
+      block = system.allocate(device, size);
     }
-    if (block == nullptr) fail_out_of_memory(books, bytes);
+    if (block == nullptr) fail_out_of_memory(device, books, bytes);
     ++books.system_allocations;
   }
   books.add(category, int64_t(bytes));
   return block;
 }
 
-void deallocate(void* pointer, size_t bytes, Category category) noexcept {
-  Ledger& books = ledger();
+void deallocate(void* pointer, size_t bytes, Category category, Device device) noexcept {
+  Ledger& books = ledger(device);
   const std::lock_guard lock(books.mutex);
   books.add(category, -int64_t(bytes));
-  if (pooling)
+  if (pooling || device.is_cuda())
     books.pool[pool_size(bytes)].push_back(pointer);
   else
-    std::free(pointer);
+    backend(device).release(device, pointer);
 }
 
-void recount(size_t bytes, Category from, Category to) {
-  Ledger& books = ledger();
+void recount(size_t bytes, Category from, Category to, Device device) {
+  Ledger& books = ledger(device);
   const std::lock_guard lock(books.mutex);
   books.add(from, -int64_t(bytes));
   books.add(to, int64_t(bytes));

@@ -5,7 +5,9 @@
 #include <cstdint>
 #include <string_view>
 
-// Where every byte of tensor memory comes from, counted by what it is for.
+#include "core/device.h"
+
+// Where every byte of tensor memory comes from, counted by what it is for, each device by itself.
 namespace minim::memory {
 
 // What an allocation is for. New tensors belong to the category of the innermost Scope.
@@ -16,22 +18,23 @@ inline constexpr size_t categories = 6;
 std::string_view name_of(Category category);
 
 // Bytes in use by tensors of a category now, and the most there ever were since reset_peak().
-int64_t current(Category category);
-int64_t peak(Category category);
+int64_t current(Category category, Device device = Device::cpu());
+int64_t peak(Category category, Device device = Device::cpu());
 
 // The same over all categories; the peak is that of the sum, not the sum of the peaks.
-int64_t current();
-int64_t peak();
+int64_t current(Device device = Device::cpu());
+int64_t peak(Device device = Device::cpu());
+// Of all devices.
 void reset_peak();
 
 // Number of times memory was asked of the system (not served from the pool), for tests.
-int64_t system_allocations();
+int64_t system_allocations(Device device = Device::cpu());
 
-// Gives pooled memory that no tensor uses back to the system.
+// Gives pooled memory that no tensor uses back to the system, of all devices.
 void release_pool();
 
 // Overwrites pooled memory that no tensor uses with one byte (0xff makes NaNs of all floats), so
-// that a test sees who reads what it never wrote.
+// that a test sees who reads what it never wrote; of all devices.
 void poison_pool(uint8_t byte);
 
 // While it lives, this thread's new tensors are counted under the category.
@@ -49,12 +52,14 @@ class Scope {
   Category before_;
 };
 
-// 64-byte aligned memory from the pool; throws Error naming bytes and use by category when the
-// system has no more. The bytes are counted under the current category until deallocate.
-void* allocate(size_t bytes, Category category);
-void deallocate(void* pointer, size_t bytes, Category category) noexcept;
+// Memory from a device's pool, aligned to 64 bytes; throws Error naming bytes and use by category
+// when the device has no more. The bytes are counted under the category until deallocate. Memory of
+// a device may be deallocated while work that uses it is still waiting there: whoever gets it next
+// uses it later.
+void* allocate(size_t bytes, Category category, Device device = Device::cpu());
+void deallocate(void* pointer, size_t bytes, Category category, Device device) noexcept;
 
 // Moves bytes already counted from one category to another.
-void recount(size_t bytes, Category from, Category to);
+void recount(size_t bytes, Category from, Category to, Device device);
 
 }  // namespace minim::memory

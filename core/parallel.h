@@ -11,6 +11,9 @@ void set_thread_count(int threads);
 // Inside a parallel loop, which of the thread_count() threads this is; else 0.
 int thread_index();
 
+// Elements that one thread takes at a time. Less is not worth waking another thread for.
+inline constexpr int64_t element_grain = 32768;
+
 // Splits [0, n) into chunks of `grain` and calls body(begin, end) for each, on several threads
 // where there are more than two chunks. The chunks are the same whatever the number of threads. The
 // body must not throw.

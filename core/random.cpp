@@ -15,6 +15,11 @@ uint64_t stream_of(std::string_view name) {
   return h;
 }
 
+void check_contiguous(std::string_view op, const Tensor& x) {
+  check(x.is_contiguous(), "{}: a tensor of shape {} and strides {} is not contiguous", op,
+        x.shape(), x.strides());
+}
+
 }  // namespace
 
 // Box-Muller on two words of the element's own block. In float, so that f32 and f64 agree.
@@ -46,17 +51,19 @@ struct UniformKernel {
 };
 
 void fill_normal(const Tensor& x, double mean, double std, uint64_t seed, std::string_view name) {
+  check_contiguous("fill_normal", x);
   dispatch_float(x.dtype(), "fill_normal", [&]<class T>() {
     launch_elements(x.device(), x.numel(),
-                    NormalKernel<T>{x.values<T>().data(), mean, std, seed, stream_of(name)});
+                    NormalKernel<T>{x.data<T>(), mean, std, seed, stream_of(name)});
   });
   x.bump_version();
 }
 
 void fill_uniform(const Tensor& x, double low, double high, uint64_t seed, std::string_view name) {
+  check_contiguous("fill_uniform", x);
   dispatch_float(x.dtype(), "fill_uniform", [&]<class T>() {
     launch_elements(x.device(), x.numel(),
-                    UniformKernel<T>{x.values<T>().data(), low, high, seed, stream_of(name)});
+                    UniformKernel<T>{x.data<T>(), low, high, seed, stream_of(name)});
   });
   x.bump_version();
 }

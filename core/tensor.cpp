@@ -1,9 +1,9 @@
 #include "core/tensor.h"
 
 #include <algorithm>
-#include <cstring>
 #include <limits>
 
+#include "core/backend.h"
 #include "core/tensor_impl.h"
 
 namespace minim {
@@ -32,22 +32,22 @@ std::shared_ptr<Tensor::Impl> make_impl(const Shape& shape, DType dtype) {
 
 }  // namespace
 
-Tensor Tensor::empty(const Shape& shape, DType dtype) {
+Tensor Tensor::empty(const Shape& shape, DType dtype, Device device) {
   check_extents(shape);
   auto impl = make_impl(shape, dtype);
-  impl->storage =
-      std::make_shared<Storage>(size_t(shape.numel() * size_of(dtype)), memory::Scope::category());
+  impl->storage = std::make_shared<Storage>(size_t(shape.numel() * size_of(dtype)),
+                                            memory::Scope::category(), device);
   return Tensor(std::move(impl));
 }
 
-Tensor Tensor::zeros(const Shape& shape, DType dtype) {
-  Tensor t = empty(shape, dtype);
-  if (t.bytes() > 0) std::memset(t.raw(), 0, size_t(t.bytes()));
+Tensor Tensor::zeros(const Shape& shape, DType dtype, Device device) {
+  Tensor t = empty(shape, dtype, device);
+  if (t.bytes() > 0) backend(device).set(device, t.raw(), 0, size_t(t.bytes()));
   return t;
 }
 
-Tensor Tensor::full(const Shape& shape, double value, DType dtype) {
-  Tensor t = empty(shape, dtype);
+Tensor Tensor::full(const Shape& shape, double value, DType dtype, Device device) {
+  Tensor t = empty(shape, dtype, device);
   minim::fill(t, value);
   return t;
 }
@@ -82,7 +82,7 @@ DType Tensor::dtype() const {
 }
 
 Device Tensor::device() const {
-  return Device::cpu;
+  return checked("device").storage->device();
 }
 
 bool Tensor::is_contiguous() const {
@@ -105,7 +105,8 @@ void* Tensor::raw() const {
 
 double Tensor::item() const {
   check(numel() == 1, "item: needs exactly one element, got shape {}", shape());
-  return dispatch_any(dtype(), [&]<class T>() { return double(*data<T>()); });
+  const Tensor here = to(Device::cpu());
+  return dispatch_any(dtype(), [&]<class T>() { return double(*here.data<T>()); });
 }
 
 Tensor Tensor::contiguous() const {
@@ -113,7 +114,14 @@ Tensor Tensor::contiguous() const {
 }
 
 Tensor Tensor::clone() const {
-  Tensor t = empty(shape(), dtype());
+  Tensor t = empty_like(*this);
+  copy(t, *this);
+  return t;
+}
+
+Tensor Tensor::to(Device device) const {
+  if (this->device() == device) return *this;
+  Tensor t = empty(shape(), dtype(), device);
   copy(t, *this);
   return t;
 }

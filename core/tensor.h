@@ -7,14 +7,12 @@
 #include <string_view>
 #include <vector>
 
+#include "core/device.h"
 #include "core/dtype.h"
 #include "core/memory.h"
 #include "core/shape.h"
 
 namespace minim {
-
-// Where a tensor's memory lies.
-enum class Device : uint8_t { cpu };
 
 class Storage;
 struct GradMeta;  // gradient and graph node; defined and used by autograd/ alone
@@ -29,25 +27,37 @@ class Tensor {
   Tensor() = default;
 
   // Uninitialised, zeros, or all equal to a value.
-  static Tensor empty(const Shape& shape, DType dtype = DType::f32);
-  static Tensor zeros(const Shape& shape, DType dtype = DType::f32);
-  static Tensor full(const Shape& shape, double value, DType dtype = DType::f32);
+  static Tensor empty(const Shape& shape, DType dtype = DType::f32, Device device = Device());
+  static Tensor zeros(const Shape& shape, DType dtype = DType::f32, Device device = Device());
+  static Tensor full(const Shape& shape, double value, DType dtype = DType::f32,
+                     Device device = Device());
+  // Uninitialised, of another tensor's shape, dtype and device.
+  static Tensor empty_like(const Tensor& x) { return empty(x.shape(), x.dtype(), x.device()); }
+  // On this tensor's device, and of its dtype where none is given: what an operation makes its
+  // results with.
+  Tensor new_empty(const Shape& shape) const { return empty(shape, dtype(), device()); }
+  Tensor new_empty(const Shape& shape, DType dtype) const { return empty(shape, dtype, device()); }
+  Tensor new_zeros(const Shape& shape, DType dtype) const { return zeros(shape, dtype, device()); }
+  Tensor new_full(const Shape& shape, double value, DType dtype) const {
+    return full(shape, value, dtype, device());
+  }
   // Copies values; their number must be shape.numel().
   template <class T>
-  static Tensor from(std::span<const T> values, const Shape& shape) {
+  static Tensor from(std::span<const T> values, const Shape& shape, Device device = Device()) {
     check(int64_t(values.size()) == shape.numel(), "tensor: {} values do not fill shape {}",
           values.size(), shape);
     Tensor t = empty(shape, dtype_of<T>);
     std::copy(values.begin(), values.end(), t.data<T>());
-    return t;
+    return t.to(device);
   }
   template <class T>
-  static Tensor from(const std::vector<T>& values, const Shape& shape) {
-    return from(std::span<const T>(values), shape);
+  static Tensor from(const std::vector<T>& values, const Shape& shape, Device device = Device()) {
+    return from(std::span<const T>(values), shape, device);
   }
   template <class T>
-  static Tensor from(std::initializer_list<T> values, const Shape& shape) {
-    return from(std::span<const T>(values.begin(), values.size()), shape);
+  static Tensor from(std::initializer_list<T> values, const Shape& shape,
+                     Device device = Device()) {
+    return from(std::span<const T>(values.begin(), values.size()), shape, device);
   }
   // Wraps memory that `owner` keeps alive, such as a mapped file; `data` is aligned to the dtype.
   static Tensor borrow(void* data, const Shape& shape, DType dtype, std::shared_ptr<void> owner);
@@ -65,7 +75,8 @@ class Tensor {
   Device device() const;
   bool is_contiguous() const;
 
-  // First element; T must be the dtype's type. Contiguous tensors only may be indexed past it.
+  // Address of the first element on its device; T must be the dtype's type. Contiguous tensors only
+  // may be indexed past it.
   template <class T>
   T* data() const {
     check(dtype() == dtype_of<T>, "data: the tensor holds {}, asked for {}", name_of(dtype()),
@@ -73,23 +84,27 @@ class Tensor {
     return static_cast<T*>(raw());
   }
   void* raw() const;
-  // Elements of a contiguous tensor, in order.
+  // Elements of a contiguous tensor on the CPU, in order.
   template <class T>
   std::span<T> values() const {
+    check(device().is_cpu(), "values: the tensor is on {}; copy it with to(Device::cpu())",
+          device());
     check(is_contiguous(), "values: a tensor of shape {} and strides {} is not contiguous", shape(),
           strides());
     return {data<T>(), size_t(numel())};
   }
-  // Elements in order, converted, whatever the dtype and the strides.
+  // Elements in order, converted, whatever the dtype, the strides and the device.
   template <class T>
   std::vector<T> to_vector() const;
-  // The one element, as double.
+  // The one element, as double; waits for a device's work.
   double item() const;
 
   // This tensor if contiguous, else a contiguous copy without history.
   Tensor contiguous() const;
   // A contiguous copy without history.
   Tensor clone() const;
+  // This tensor if it is there, else a contiguous copy on another device, without history.
+  Tensor to(Device device) const;
   // The same memory without history.
   Tensor detach() const;
   // The same memory seen with other shape, strides and offset from its first element (elements).
@@ -147,13 +162,13 @@ using NamedTensors = std::vector<NamedTensor>;
 // A tensor of another dtype, or the same one where it has that dtype already.
 Tensor convert(const Tensor& x, DType dtype);
 // Writes one value, or the elements of a tensor of the same shape and any dtype, whatever the
-// strides.
+// strides and the devices.
 void fill(const Tensor& destination, double value);
 void copy(const Tensor& destination, const Tensor& source);
 
 template <class T>
 std::vector<T> Tensor::to_vector() const {
-  const Tensor dense = convert(contiguous(), dtype_of<T>);
+  const Tensor dense = convert(contiguous(), dtype_of<T>).to(Device::cpu());
   const std::span<T> elements = dense.values<T>();
   return std::vector<T>(elements.begin(), elements.end());
 }

@@ -8,21 +8,26 @@ namespace minim {
 // A block of memory with its owner, its category and the count of in-place writes to it.
 class Storage {
  public:
-  Storage(size_t bytes, memory::Category category)
-      : data_(memory::allocate(bytes, category)), bytes_(bytes), category_(category) {}
+  Storage(size_t bytes, memory::Category category, Device device)
+      : data_(memory::allocate(bytes, category, device)),
+        bytes_(bytes),
+        category_(category),
+        device_(device) {}
+  // On the CPU.
   Storage(void* data, std::shared_ptr<void> owner) : data_(data), owner_(std::move(owner)) {}
   ~Storage() {
-    if (!owner_) memory::deallocate(data_, bytes_, category_);
+    if (!owner_) memory::deallocate(data_, bytes_, category_, device_);
   }
   Storage(const Storage&) = delete;
   Storage& operator=(const Storage&) = delete;
 
   void* data() const { return data_; }
+  Device device() const { return device_; }
   // 0 for borrowed memory.
   size_t bytes() const { return bytes_; }
   void count_as(memory::Category category) {
     if (owner_) return;
-    memory::recount(bytes_, category_, category);
+    memory::recount(bytes_, category_, category, device_);
     category_ = category;
   }
 
@@ -32,6 +37,7 @@ class Storage {
   void* data_;
   size_t bytes_ = 0;
   memory::Category category_ = memory::Category::data;
+  Device device_;
   std::shared_ptr<void> owner_;  // set for borrowed memory, which is not counted
 };
 

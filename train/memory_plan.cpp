@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "core/launch.h"
+#include "core/parallel.h"
 
 namespace minim::train {
 

@@ -1,30 +1,98 @@
 #include "core/attention.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "autograd/ops.h"
 #include "autograd/ops/checks.h"
+#include "core/product.h"
+
+#if defined(MINIM_WITH_CUDA)
+#include "core/cuda/attention.h"
+#include "core/cuda/device.h"
+#endif
 
 namespace minim {
 
 namespace {
 
-// Checks everything that the kernels index with, and describes it for them.
+// The inputs, contiguous and of one dtype, with the rows where they are worked on.
+struct Problem {
+  Saved q, k, v;
+  AttentionRows rows;
+  int64_t heads, max_queries, max_keys;
+  DropoutMask dropout;
+};
+
+// Fills what both devices' arguments have in common.
+template <class Args, class T>
+Args arguments(const Problem& p) {
+  const Tensor &q = p.q.get(), &k = p.k.get(), &v = p.v.get();
+  const int64_t head_dim = q.size(1) / p.heads;
+  return {.q = q.data<T>(),
+          .k = k.data<T>(),
+          .v = v.data<T>(),
+          .sequences = p.rows.key_begin.numel(),
+          .heads = p.heads,
+          .head_dim = head_dim,
+          .query_offsets = p.rows.query_offsets.data<int32_t>(),
+          .key_begin = p.rows.key_begin.data<int32_t>(),
+          .key_end = p.rows.key_end.data<int32_t>(),
+          .scale = Compute<T>(1 / std::sqrt(double(head_dim))),
+          .dropout = p.dropout};
+}
+
+#if defined(MINIM_WITH_CUDA)
 template <class T>
-AttentionArgs<T> attention_args(const Tensor& q, const Tensor& k, const Tensor& v,
-                                const AttentionRows& rows, int64_t heads, DropoutMask dropout) {
-  const int64_t head_dim = q.size(1) / heads;
-  return {q.data<T>(),
-          k.data<T>(),
-          v.data<T>(),
-          rows.key_begin.numel(),
-          heads,
-          head_dim,
-          rows.query_offsets.data<int32_t>(),
-          rows.key_begin.data<int32_t>(),
-          rows.key_end.data<int32_t>(),
-          T(1 / std::sqrt(double(head_dim))),
-          dropout};
+cuda::AttentionArgs<T> cuda_arguments(const Problem& p) {
+  auto args = arguments<cuda::AttentionArgs<T>, T>(p);
+  args.max_queries = p.max_queries;
+  args.max_keys = p.max_keys;
+  return args;
+}
+#endif
+
+void forward(const Problem& p, const Tensor& y, const Tensor& log_sum_exp) {
+  dispatch_float(y.dtype(), "attention", [&]<class T>() {
+    using R = Compute<T>;
+#if defined(MINIM_WITH_CUDA)
+    if (y.device().is_cuda()) {
+      cuda::attention_forward(cuda_arguments<T>(p), y.data<T>(), log_sum_exp.data<R>(),
+                              cuda::stream(y.device()));
+      return;
+    }
+#endif
+    attention_forward(arguments<AttentionArgs<R>, R>(p), y.data<R>(), log_sum_exp.data<R>());
+  });
+}
+
+// Writes dq, dk and dv.
+void backward(const Problem& p, const Tensor& y, const Tensor& log_sum_exp, const Tensor& dy,
+              const Tensor& dq, const Tensor& dk, const Tensor& dv) {
+  const int64_t key_rows = p.k.get().size(0);
+  dispatch_float(y.dtype(), "attention", [&]<class T>() {
+    using R = Compute<T>;
+#if defined(MINIM_WITH_CUDA)
+    if (y.device().is_cuda()) {
+      const Tensor delta = Tensor::empty_like(log_sum_exp);
+      cuda::attention_backward(cuda_arguments<T>(p), key_rows, y.data<T>(), log_sum_exp.data<R>(),
+                               dy.data<T>(), dq.data<T>(), dk.data<T>(), dv.data<T>(),
+                               delta.data<R>(), cuda::stream(y.device()));
+      return;
+    }
+#endif
+    attention_backward(arguments<AttentionArgs<R>, R>(p), key_rows, y.data<R>(),
+                       log_sum_exp.data<R>(), dy.data<R>(), dq.data<R>(), dk.data<R>(),
+                       dv.data<R>());
+  });
+}
+
+// The longest of the pieces that begin and end at the given rows.
+int64_t longest(std::span<const int32_t> begin, std::span<const int32_t> end) {
+  int64_t most = 0;
+  for (size_t s = 0; s < end.size(); ++s)
+    most = std::max<int64_t>(most, end[s] - begin[s]);
+  return most;
 }
 
 void check_rows(const Tensor& q, const Tensor& k, const AttentionRows& rows) {
@@ -58,8 +126,8 @@ void check_rows(const Tensor& q, const Tensor& k, const AttentionRows& rows) {
 Tensor attention(const Tensor& any_q, const Tensor& any_k, const Tensor& any_v,
                  const AttentionRows& rows, int64_t heads, float dropout_p, Generator& generator) {
   check_floating("attention", any_q);
-  check_same_dtype("attention", any_q, any_k);
-  check_same_dtype("attention", any_q, any_v);
+  check_alike("attention", any_q, any_k);
+  check_alike("attention", any_q, any_v);
   check(any_q.rank() == 2 && any_k.rank() == 2 && any_k.shape() == any_v.shape() &&
             any_q.size(1) == any_k.size(1),
         "attention: q {}, k {} and v {} must be [rows, dim] with one dim", any_q.shape(),
@@ -68,39 +136,39 @@ Tensor attention(const Tensor& any_q, const Tensor& any_k, const Tensor& any_v,
         any_q.size(1));
   check(dropout_p >= 0 && dropout_p <= 1, "attention: dropout p = {} must lie between 0 and 1",
         dropout_p);
-  check_rows(any_q, any_k, rows);
+  // The rows are checked on the host, and used where the queries are.
+  const AttentionRows host = {on_host(rows.query_offsets), on_host(rows.key_begin),
+                              on_host(rows.key_end)};
+  check_rows(any_q, any_k, host);
+  const auto offsets = host.query_offsets.values<int32_t>();
+  const auto key_begin = host.key_begin.values<int32_t>(), key_end = host.key_end.values<int32_t>();
 
-  const DType dtype = any_q.dtype(), computed = compute_dtype(dtype);
-  const Tensor q = convert(any_q.contiguous(), computed);
-  const Tensor k = convert(any_k.contiguous(), computed);
-  const Tensor v = convert(any_v.contiguous(), computed);
-  DropoutMask dropout(dropout_p, generator.seed, generator.offset);
+  const Device device = any_q.device();
+  const DType dtype = any_q.dtype(), computed = product_dtype(dtype, device);
+  const DropoutMask dropout(dropout_p, generator.seed, generator.offset);
   if (dropout_p > 0)
-    generator.take(uint64_t(
-        attention_dropout_blocks(rows.key_begin.numel(), heads, rows.query_offsets.data<int32_t>(),
-                                 rows.key_begin.data<int32_t>(), rows.key_end.data<int32_t>())));
-  const Tensor y = Tensor::empty(q.shape(), computed);
-  const Tensor log_sum_exp = Tensor::empty({q.size(0), heads}, computed);
-  dispatch_float(computed, "attention", [&]<class T>() {
-    using R = Compute<T>;
-    attention_forward(attention_args<R>(q, k, v, rows, heads, dropout), y.data<R>(),
-                      log_sum_exp.data<R>());
-  });
+    generator.take(uint64_t(attention_dropout_blocks(
+        int64_t(key_begin.size()), heads, offsets.data(), key_begin.data(), key_end.data())));
+  const Problem problem = {
+      .q = convert(any_q.contiguous(), computed),
+      .k = convert(any_k.contiguous(), computed),
+      .v = convert(any_v.contiguous(), computed),
+      .rows = {rows.query_offsets.to(device), rows.key_begin.to(device), rows.key_end.to(device)},
+      .heads = heads,
+      .max_queries = longest(offsets, offsets.subspan(1)),
+      .max_keys = longest(key_begin, key_end),
+      .dropout = dropout};
+  const Tensor y = Tensor::empty_like(problem.q.get());
+  const Tensor log_sum_exp = y.new_empty({y.size(0), heads}, compute_dtype(computed));
+  forward(problem, y, log_sum_exp);
   return record("attention", convert(y, dtype), {any_q, any_k, any_v},
-                [q = Saved(q), k = Saved(k), v = Saved(v), y = Saved(y), log_sum_exp, rows, heads,
-                 dropout, computed](const Tensor& any_dy) -> Tensors {
+                [problem, y = Saved(y), log_sum_exp](const Tensor& any_dy) -> Tensors {
                   const DType dtype = any_dy.dtype();
-                  const Tensor dy = convert(any_dy.contiguous(), computed);
-                  const Tensor dq = Tensor::empty(q.get().shape(), computed);
-                  const Tensor dk = Tensor::empty(k.get().shape(), computed);
-                  const Tensor dv = Tensor::empty(k.get().shape(), computed);
-                  dispatch_float(computed, "attention", [&]<class T>() {
-                    using R = Compute<T>;
-                    attention_backward(
-                        attention_args<R>(q.get(), k.get(), v.get(), rows, heads, dropout),
-                        k.get().size(0), y.get().data<R>(), log_sum_exp.data<R>(), dy.data<R>(),
-                        dq.data<R>(), dk.data<R>(), dv.data<R>());
-                  });
+                  const Tensor dy = convert(any_dy.contiguous(), y.get().dtype());
+                  const Tensor dq = Tensor::empty_like(problem.q.get());
+                  const Tensor dk = Tensor::empty_like(problem.k.get());
+                  const Tensor dv = Tensor::empty_like(problem.v.get());
+                  backward(problem, y.get(), log_sum_exp, dy, dq, dk, dv);
                   return {convert(dq, dtype), convert(dk, dtype), convert(dv, dtype)};
                 });
 }

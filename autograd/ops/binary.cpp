@@ -27,7 +27,7 @@ struct BinaryBackward {
 
 template <class F, bool first>
 Tensor binary_gradient(const Tensor& dy, const Tensor& a, const Tensor& b, const Tensor& y) {
-  const Tensor dx = Tensor::empty(dy.shape(), dy.dtype());
+  const Tensor dx = Tensor::empty_like(dy);
   const BroadcastPlan<5> plan(dy.shape(), {&dx, &dy, &a, &b, &y});
   dispatch_float(dy.dtype(), F::name, [&]<class T>() {
     launch_broadcast(dy.device(), plan,
@@ -39,8 +39,8 @@ Tensor binary_gradient(const Tensor& dy, const Tensor& a, const Tensor& b, const
 
 template <class F>
 Tensor apply_binary(const Tensor& a, const Tensor& b) {
-  check_same_dtype(F::name, a, b);
-  const Tensor y = Tensor::empty(broadcast_shapes(a.shape(), b.shape(), F::name), a.dtype());
+  check_alike(F::name, a, b);
+  const Tensor y = a.new_empty(broadcast_shapes(a.shape(), b.shape(), F::name));
   const BroadcastPlan<3> plan(y.shape(), {&y, &a, &b});
   dispatch_float(a.dtype(), F::name, [&]<class T>() {
     launch_broadcast(a.device(), plan, BinaryForward<F, T>{y.data<T>(), a.data<T>(), b.data<T>()});
@@ -91,7 +91,7 @@ struct AddIntoKernel {
 };
 
 void add_into(const Tensor& sum, const Tensor& x) {
-  check_same_dtype("add_into", sum, x);
+  check_alike("add_into", sum, x);
   check(sum.shape() == x.shape(), "add_into: shape {} does not fit {}", x.shape(), sum.shape());
   const BroadcastPlan<2> plan(sum.shape(), {&sum, &x});
   dispatch_float(sum.dtype(), "add_into", [&]<class T>() {

@@ -7,10 +7,23 @@
 // What operations share; private to autograd/ops/.
 namespace minim {
 
-// Throws unless both have one dtype.
-inline void check_same_dtype(std::string_view op, const Tensor& a, const Tensor& b) {
+// Throws unless both lie on one device.
+inline void check_same_device(std::string_view op, const Tensor& a, const Tensor& b) {
+  check(a.device() == b.device(), "{}: devices {} and {} differ; copy one with to()", op,
+        a.device(), b.device());
+}
+
+// Throws unless both have one dtype and lie on one device.
+inline void check_alike(std::string_view op, const Tensor& a, const Tensor& b) {
   check(a.dtype() == b.dtype(), "{}: dtypes {} and {} differ; convert one with to()", op,
         name_of(a.dtype()), name_of(b.dtype()));
+  check_same_device(op, a, b);
+}
+
+// An index tensor, contiguous, where its values can be checked: a copy, which waits for the work of
+// a device, unless it is on the CPU.
+inline Tensor on_host(const Tensor& index) {
+  return index.contiguous().to(Device::cpu());
 }
 
 // Throws unless the dtype is floating.

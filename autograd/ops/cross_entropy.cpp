@@ -139,19 +139,21 @@ static void check_targets(const Tensor& logits, const Tensor& target,
   check(target.shape() == Shape{logits.size(0)},
         "cross_entropy: target {} does not fit logits {} (one class per row)", target.shape(),
         logits.shape());
+  check_same_device("cross_entropy", logits, target);
   const int64_t classes = logits.size(1);
   check(options.label_smoothing >= 0 && options.label_smoothing <= 1,
         "cross_entropy: label smoothing {} must lie between 0 and 1", options.label_smoothing);
   if (options.weight.defined()) {
-    check_same_dtype("cross_entropy", logits, options.weight);
+    check_alike("cross_entropy", logits, options.weight);
     check(options.weight.shape() == Shape{classes},
           "cross_entropy: class weights {} do not fit logits {}", options.weight.shape(),
           logits.shape());
     check(!grad_enabled() || !options.weight.requires_grad(),
           "cross_entropy: class weights {} get no gradient; pass detach()", options.weight.shape());
   }
+  const Tensor host = on_host(target);
   dispatch_index(target.dtype(), "cross_entropy", [&]<class Id>() {
-    const auto values = target.values<Id>();
+    const auto values = host.values<Id>();
     for (size_t row = 0; row < values.size(); ++row)
       check(int64_t(values[row]) == options.ignore_index ||
                 (values[row] >= 0 && values[row] < classes),
@@ -167,10 +169,10 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& any_target,
   const Tensor weight = options.weight.defined() ? options.weight.contiguous() : Tensor();
   const int64_t rows = x.size(0), classes = x.size(1);
   const DType computed = compute_dtype(x.dtype());
-  const Tensor losses = Tensor::empty({rows}, computed), largest = Tensor::empty({rows}, computed),
-               log_sum = Tensor::empty({rows}, computed), divisor = Tensor::full({}, 1.0, computed);
+  const Tensor losses = x.new_empty({rows}, computed), largest = x.new_empty({rows}, computed),
+               log_sum = x.new_empty({rows}, computed), divisor = x.new_full({}, 1.0, computed);
   const bool none = options.reduction == Reduction::none;
-  Tensor y = none ? Tensor() : Tensor::empty({}, x.dtype());
+  Tensor y = none ? Tensor() : x.new_empty({});
   with_targets(target, weight, options, x, [&]<class T, class Id>(const Targets<T, Id>& targets) {
     using R = Compute<T>;
     launch_rows(x.device(), rows, classes,
@@ -188,7 +190,7 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& any_target,
                 [saved = Saved(x), target = Saved(target), weight = Saved(weight), largest, log_sum,
                  divisor, kept](const Tensor& any_dy) -> Tensors {
                   const Tensor& x = saved.get();
-                  const Tensor dy = any_dy.contiguous(), dx = Tensor::empty(x.shape(), x.dtype());
+                  const Tensor dy = any_dy.contiguous(), dx = Tensor::empty_like(x);
                   const auto launch = [&]<class T, class Id>(const Targets<T, Id>& targets) {
                     using R = Compute<T>;
                     launch_rows(x.device(), x.size(0), x.size(1),

@@ -24,7 +24,7 @@ struct DropoutKernel {
 
 static Tensor apply_mask(const Tensor& any_x, const DropoutMask& mask) {
   const Tensor x = any_x.contiguous();
-  const Tensor y = Tensor::empty(x.shape(), x.dtype());
+  const Tensor y = Tensor::empty_like(x);
   dispatch_float(x.dtype(), "dropout", [&]<class T>() {
     launch_elements(x.device(), int64_t(DropoutMask::blocks(x.numel())),
                     DropoutKernel<T>{y.data<T>(), x.data<T>(), x.numel(), mask});

@@ -45,29 +45,31 @@ struct EmbeddingBackward {
 Tensor embedding(const Tensor& any_weight, const Tensor& any_ids,
                  std::optional<int64_t> padding_idx) {
   check(any_weight.rank() == 2, "embedding: weight {} must be [rows, dim]", any_weight.shape());
+  check_same_device("embedding", any_weight, any_ids);
   const Tensor weight = any_weight.contiguous(), ids = any_ids.contiguous();
   const int64_t rows = weight.size(0), dim = weight.size(1), tokens = ids.numel();
   check(!padding_idx || (*padding_idx >= 0 && *padding_idx < rows),
         "embedding: padding_idx {} is outside a table of {} rows", padding_idx.value_or(0), rows);
   Shape shape = ids.shape();
   shape.push_back(dim);
-  const Tensor y = Tensor::empty(shape, weight.dtype());
+  const Tensor y = weight.new_empty(shape);
+  const Tensor host_ids = on_host(ids);
   dispatch_index(ids.dtype(), "embedding", [&]<class Id>() {
-    const auto values = ids.values<Id>();
+    const auto values = host_ids.values<Id>();
     for (int64_t t = 0; t < tokens; ++t)
       check(values[size_t(t)] >= 0 && values[size_t(t)] < rows,
             "embedding: id {} at position {} is outside a table of {} rows", values[size_t(t)], t,
             rows);
     dispatch_float(weight.dtype(), "embedding", [&]<class T>() {
       launch_rows(weight.device(), tokens, dim,
-                  EmbeddingForward<T, Id>{y.data<T>(), weight.data<T>(), values.data(), dim});
+                  EmbeddingForward<T, Id>{y.data<T>(), weight.data<T>(), ids.data<Id>(), dim});
     });
   });
   return record("embedding", y, {any_weight, any_ids},
                 [ids = Saved(ids), rows, dim, tokens,
                  skip = padding_idx.value_or(-1)](const Tensor& any_dy) -> Tensors {
                   const Tensor dy = any_dy.contiguous();
-                  const Tensor dweight = Tensor::zeros({rows, dim}, compute_dtype(dy.dtype()));
+                  const Tensor dweight = dy.new_zeros({rows, dim}, compute_dtype(dy.dtype()));
                   dispatch_index(ids.get().dtype(), "embedding", [&]<class Id>() {
                     dispatch_float(dy.dtype(), "embedding", [&]<class T>() {
                       using Kernel = EmbeddingBackward<T, Id>;

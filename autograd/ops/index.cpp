@@ -7,9 +7,9 @@ namespace minim {
 // Throws at the first index outside [0, extent), before anything is read there.
 static void check_indices(std::string_view op, const Tensor& index, int64_t dim,
                           const Shape& shape) {
-  const Tensor dense = index.contiguous();
+  const Tensor host = on_host(index);
   dispatch_index(index.dtype(), op, [&]<class Id>() {
-    const auto values = dense.values<Id>();
+    const auto values = host.values<Id>();
     for (size_t i = 0; i < values.size(); ++i)
       check(values[i] >= 0 && values[i] < shape[dim],
             "{}: index {} at position {} is out of range for dim {} of shape {} (extent {})", op,
@@ -50,6 +50,7 @@ struct GatherBackward {
 
 Tensor gather(const Tensor& x, int64_t any_dim, const Tensor& index) {
   check_floating("gather", x);
+  check_same_device("gather", x, index);
   const int dim = normalize_dim(any_dim, x.shape(), "gather");
   bool fits = index.rank() == x.rank();
   for (int i = 0; fits && i < x.rank(); ++i)
@@ -57,7 +58,7 @@ Tensor gather(const Tensor& x, int64_t any_dim, const Tensor& index) {
   check(fits, "gather: index {} does not fit {} (same rank, no larger except along dim {})",
         index.shape(), x.shape(), any_dim);
   check_indices("gather", index, dim, x.shape());
-  const Tensor y = Tensor::empty(index.shape(), x.dtype());
+  const Tensor y = x.new_empty(index.shape());
   Shape still = x.strides();
   still[dim] = 0;
   const Tensor seen = x.view(index.shape(), still);
@@ -72,7 +73,7 @@ Tensor gather(const Tensor& x, int64_t any_dim, const Tensor& index) {
   return record("gather", y, {x, index},
                 [saved = Saved(index), shape = x.shape(), dim](const Tensor& dy) -> Tensors {
                   const Tensor& index = saved.get();
-                  const Tensor dx = Tensor::zeros(shape, compute_dtype(dy.dtype()));
+                  const Tensor dx = dy.new_zeros(shape, compute_dtype(dy.dtype()));
                   Shape lines = index.shape();
                   lines[dim] = 1;
                   const Tensor to = dx.view(lines, dx.strides()),
@@ -134,6 +135,7 @@ struct IndexSelectBackward {
 
 Tensor index_select(const Tensor& any_x, int64_t any_dim, const Tensor& any_index) {
   check_floating("index_select", any_x);
+  check_same_device("index_select", any_x, any_index);
   const int dim = normalize_dim(any_dim, any_x.shape(), "index_select");
   check(any_index.rank() == 1, "index_select: index {} must have one dim", any_index.shape());
   check_indices("index_select", any_index, dim, any_x.shape());
@@ -144,7 +146,7 @@ Tensor index_select(const Tensor& any_x, int64_t any_dim, const Tensor& any_inde
     if (i != dim) (i < dim ? outer : inner) *= x.size(i);
   Shape shape = x.shape();
   shape[dim] = n;
-  const Tensor y = Tensor::empty(shape, x.dtype());
+  const Tensor y = x.new_empty(shape);
   dispatch_float(x.dtype(), "index_select", [&]<class T>() {
     dispatch_index(index.dtype(), "index_select", [&]<class Id>() {
       launch_rows(
@@ -156,7 +158,7 @@ Tensor index_select(const Tensor& any_x, int64_t any_dim, const Tensor& any_inde
                 [index = Saved(index), full = x.shape(), extent, n, outer,
                  inner](const Tensor& any_dy) -> Tensors {
                   const Tensor dy = any_dy.contiguous();
-                  const Tensor dx = Tensor::zeros(full, compute_dtype(dy.dtype()));
+                  const Tensor dx = dy.new_zeros(full, compute_dtype(dy.dtype()));
                   dispatch_float(dy.dtype(), "index_select", [&]<class T>() {
                     dispatch_index(index.get().dtype(), "index_select", [&]<class Id>() {
                       using Kernel = IndexSelectBackward<T, Id>;

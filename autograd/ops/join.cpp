@@ -10,14 +10,14 @@ Tensor concat(const Tensors& parts, int64_t any_dim) {
   Shape shape = first.shape();
   shape[dim] = 0;
   for (const Tensor& part : parts) {
-    check_same_dtype("concat", first, part);
+    check_alike("concat", first, part);
     Shape fitting = part.shape();
     if (fitting.rank() == first.rank()) fitting[dim] = first.shape()[dim];
     check(fitting == first.shape(), "concat: shapes {} and {} differ in more than dim {}",
           first.shape(), part.shape(), any_dim);
     shape[dim] += part.shape()[dim];
   }
-  const Tensor y = Tensor::empty(shape, first.dtype());
+  const Tensor y = first.new_empty(shape);
   std::vector<int64_t> begins = {0};
   for (const Tensor& part : parts) {
     copy(y.view(part.shape(), y.strides(), begins.back() * y.strides()[dim]), part);

@@ -90,13 +90,13 @@ Tensor layer_norm(const Tensor& any_x, const Tensor& weight, const Tensor& bias,
         any_x.shape(), weight.shape());
   check(bias.shape() == weight.shape(), "layer_norm: bias {} does not fit weight {}", bias.shape(),
         weight.shape());
-  check_same_dtype("layer_norm", any_x, weight);
-  check_same_dtype("layer_norm", any_x, bias);
+  check_alike("layer_norm", any_x, weight);
+  check_alike("layer_norm", any_x, bias);
   const Tensor x = any_x.contiguous(), w = weight.contiguous(), b = bias.contiguous();
   const int64_t n = w.numel(), rows = n > 0 ? x.numel() / n : 0;
-  const Tensor y = Tensor::empty(x.shape(), x.dtype());
-  const Tensor mean = Tensor::empty({rows}, compute_dtype(x.dtype()));
-  const Tensor rstd = Tensor::empty({rows}, compute_dtype(x.dtype()));
+  const Tensor y = Tensor::empty_like(x);
+  const Tensor mean = x.new_empty({rows}, compute_dtype(x.dtype()));
+  const Tensor rstd = x.new_empty({rows}, compute_dtype(x.dtype()));
   dispatch_float(x.dtype(), "layer_norm", [&]<class T>() {
     using R = Compute<T>;
     launch_rows(x.device(), rows, n,
@@ -106,9 +106,9 @@ Tensor layer_norm(const Tensor& any_x, const Tensor& weight, const Tensor& bias,
   return record(
       "layer_norm", y, {any_x, weight, bias},
       [x = Saved(x), w = Saved(w), mean, rstd, rows, n](const Tensor& any_dy) -> Tensors {
-        const Tensor dy = any_dy.contiguous(), dx = Tensor::empty(dy.shape(), dy.dtype());
-        const Tensor dweight = Tensor::empty({n}, dy.dtype());
-        const Tensor dbias = Tensor::empty({n}, dy.dtype());
+        const Tensor dy = any_dy.contiguous(), dx = Tensor::empty_like(dy);
+        const Tensor dweight = dy.new_empty({n});
+        const Tensor dbias = dy.new_empty({n});
         dispatch_float(dy.dtype(), "layer_norm", [&]<class T>() {
           using R = Compute<T>;
           launch_rows(dy.device(), rows, n,

@@ -1,21 +1,19 @@
 #include "autograd/ops.h"
 #include "autograd/ops/checks.h"
-#include "core/gemm.h"
+#include "core/product.h"
 
 namespace minim {
 
 namespace {
 
-// y = x wᵀ + b in f32 or f64.   x: [rows, in], w: [out, in], y: [rows, out]
+// y = x wᵀ + b.   x: [rows, in], w: [out, in], y: [rows, out]
 Tensor linear_forward(const Tensor& x, const Tensor& w, const Tensor& b, const Shape& shape) {
-  const Tensor y = Tensor::empty(shape, x.dtype());
+  const Tensor y = x.new_empty(shape);
   const int64_t in = w.size(1), out = w.size(0), rows = out > 0 ? y.numel() / out : 0;
-  // The bias lies in y before the product is added, which saves a pass over y.
-  if (b.defined()) copy(y.view({rows, out}, {out, 1}), b.view({rows, out}, {0, b.strides()[0]}));
   dispatch_float(x.dtype(), "linear", [&]<class T>() {
-    using R = Compute<T>;
-    gemm<R>(rows, out, in, R(1), {x.data<R>(), in}, {w.data<R>(), in, true}, R(b.defined()),
-            y.data<R>(), out);
+    Product<T> product{rows, out, in, {x.data<T>(), in}, {w.data<T>(), in, true}, y.data<T>(), out};
+    if (b.defined()) product.bias = b.data<T>();
+    multiply(x.device(), product);
   });
   return y;
 }
@@ -29,18 +27,19 @@ Tensor linear(const Tensor& any_x, const Tensor& weight, const Tensor& bias) {
         "linear: input {} does not fit weight {} (last dim must be {})", any_x.shape(),
         weight.shape(), in);
   check_floating("linear", any_x);
-  check_same_dtype("linear", any_x, weight);
+  check_alike("linear", any_x, weight);
   if (bias.defined()) {
     check(bias.shape() == Shape{out}, "linear: bias {} does not fit weight {}", bias.shape(),
           weight.shape());
-    check_same_dtype("linear", any_x, bias);
+    check_alike("linear", any_x, bias);
   }
-  const DType dtype = any_x.dtype(), computed = compute_dtype(dtype);
+  const DType dtype = any_x.dtype(), computed = product_dtype(dtype, any_x.device());
   const Tensor x = any_x.contiguous(), w = weight.contiguous();
   Shape shape = x.shape();
   shape.back() = out;
-  const Tensor y = linear_forward(convert(x, computed), convert(w, computed),
-                                  bias.defined() ? convert(bias, computed) : bias, shape);
+  const Tensor y =
+      linear_forward(convert(x, computed), convert(w, computed),
+                     bias.defined() ? convert(bias.contiguous(), computed) : bias, shape);
   const bool wants_dx = any_x.requires_grad(), wants_dw = weight.requires_grad();
   const bool wants_db = bias.defined() && bias.requires_grad();
   return record(
@@ -53,21 +52,26 @@ Tensor linear(const Tensor& any_x, const Tensor& weight, const Tensor& bias) {
         const int64_t rows = out > 0 ? dy.numel() / out : 0;
         Tensor dx, dw, db;
         dispatch_float(computed, "linear", [&]<class T>() {
-          using R = Compute<T>;
-          const Matrix<R> up{dy.data<R>(), out};
+          const Matrix<T> up{dy.data<T>(), out};
           if (wants_dx) {
             const Tensor weight = convert(w.get(), computed);
-            dx = Tensor::empty(x.get().shape(), computed);
-            gemm<R>(rows, in, out, R(1), up, {weight.data<R>(), in}, R(0), dx.data<R>(), in);
+            dx = dy.new_empty(x.get().shape());
+            multiply(dy.device(),
+                     Product<T>{rows, in, out, up, {weight.data<T>(), in}, dx.data<T>(), in});
           }
           if (wants_dw) {
             const Tensor input = convert(x.get(), computed);
-            dw = Tensor::empty(w.get().shape(), computed);
-            gemm<R>(out, in, rows, R(1), {up.data, out, true}, {input.data<R>(), in}, R(0),
-                    dw.data<R>(), in);
+            dw = dy.new_empty(w.get().shape());
+            Product<T> product{out,          in, rows, {up.data, out, true}, {input.data<T>(), in},
+                               dw.data<T>(), in};
+            if (wants_db && dy.device().is_cuda()) {  // which sums on the way
+              db = dy.new_empty({out});
+              product.a_sums = db.data<T>();
+            }
+            multiply(dy.device(), product);
           }
         });
-        if (wants_db) db = sum(reshape(dy, {rows, out}), {0});
+        if (wants_db && !db.defined()) db = sum(reshape(dy, {rows, out}), {0});
         const auto back = [dtype](const Tensor& t) { return t.defined() ? convert(t, dtype) : t; };
         return {back(dx), back(dw), back(db)};
       });

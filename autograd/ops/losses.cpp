@@ -112,7 +112,7 @@ struct LossBackward {
 template <bool by_target, class Loss>
 static Tensor loss_gradient(const Loss& loss, const Tensor& any_dy, const Tensor& x,
                             const Tensor& target, bool shared, double scale) {
-  const Tensor dy = any_dy.contiguous(), dx = Tensor::empty(x.shape(), x.dtype());
+  const Tensor dy = any_dy.contiguous(), dx = Tensor::empty_like(x);
   dispatch_float(x.dtype(), loss.name, [&]<class T>() {
     launch_elements(
         x.device(), x.numel(),
@@ -125,14 +125,14 @@ static Tensor loss_gradient(const Loss& loss, const Tensor& any_dy, const Tensor
 template <class Loss>
 static Tensor apply_loss(const Loss& loss, const Tensor& any_x, const Tensor& any_target,
                          Reduction reduction) {
-  check_same_dtype(loss.name, any_x, any_target);
+  check_alike(loss.name, any_x, any_target);
   check(any_x.shape() == any_target.shape(), "{}: target {} must have the input's shape {}",
         loss.name, any_target.shape(), any_x.shape());
   const Tensor x = any_x.contiguous(), target = any_target.contiguous();
   const int64_t n = x.numel();
   const bool none = reduction == Reduction::none;
   const double scale = reduction == Reduction::mean ? 1.0 / double(n) : 1.0;
-  Tensor y = none ? Tensor::empty(x.shape(), x.dtype()) : Tensor();
+  Tensor y = none ? Tensor::empty_like(x) : Tensor();
   dispatch_float(x.dtype(), loss.name, [&]<class T>() {
     if (none) {
       launch_elements(x.device(), n,
@@ -141,7 +141,7 @@ static Tensor apply_loss(const Loss& loss, const Tensor& any_x, const Tensor& an
     }
     using Parts = LossParts<Loss, T>;
     const int64_t parts = (n + Parts::part_size - 1) / Parts::part_size;
-    const Tensor partial = Tensor::empty({parts}, dtype_of<Compute<T>>);
+    const Tensor partial = x.new_empty({parts}, dtype_of<Compute<T>>);
     launch_rows(x.device(), parts, Parts::part_size,
                 Parts{partial.data<Compute<T>>(), x.data<T>(), target.data<T>(), n, loss});
     y = convert(affine(sum(partial), scale, 0.0), x.dtype());

@@ -1,7 +1,6 @@
 #include "autograd/ops.h"
 #include "autograd/ops/checks.h"
-#include "core/gemm.h"
-#include "core/parallel.h"
+#include "core/product.h"
 
 namespace minim {
 
@@ -41,9 +40,17 @@ struct Stack {
     return at;
   }
 
-  template <class R>
-  Matrix<R> matrix(int64_t index, const Shape& batch) const {
-    return {tensor.data<R>() + offset(index, batch), stride, transposed};
+  // Whether the matrices of a batch begin at equal distances.
+  bool evenly_spaced(const Shape& batch) const {
+    const int64_t step = batch.numel() > 1 ? offset(1, batch) : 0;
+    for (int64_t i = 2; i < batch.numel(); ++i)
+      if (offset(i, batch) != i * step) return false;
+    return true;
+  }
+
+  template <class T>
+  Matrix<T> matrix(int64_t index, const Shape& batch) const {
+    return {tensor.data<T>() + offset(index, batch), stride, transposed};
   }
 };
 
@@ -51,28 +58,35 @@ Shape batch_of(const Tensor& x) {
   return Shape(std::span<const int64_t>(x.shape().begin(), x.shape().end() - 2));
 }
 
-// [.., m, k] by [.., k, n] in f32 or f64.
+// [.., m, k] by [.., k, n].
 Tensor matmul_forward(const Tensor& a, const Tensor& b) {
   const int64_t m = a.size(-2), k = a.size(-1), n = b.size(-1);
   const Shape batch = broadcast_shapes(batch_of(a), batch_of(b), "matmul");
   Shape shape = batch;
   shape.push_back(m);
   shape.push_back(n);
-  const Tensor y = Tensor::empty(shape, a.dtype());
+  const Tensor y = a.new_empty(shape);
+  if (batch.numel() == 0) return y;
   const Stack left(a), right(b);
-  const int64_t count = batch.numel();
   dispatch_float(a.dtype(), "matmul", [&]<class T>() {
-    using R = Compute<T>;
-    R* out = y.data<R>();
-    // Many products share the threads one by one; a single one is cut into tiles.
-    if (count == 1) {
-      gemm<R>(m, n, k, R(1), left.matrix<R>(0, batch), right.matrix<R>(0, batch), R(0), out, n);
-      return;
+    const auto product = [&](int64_t i) {
+      return Product<T>{
+          m, n, k, left.matrix<T>(i, batch), right.matrix<T>(i, batch), y.data<T>() + i * m * n, n};
+    };
+    const int64_t count = batch.numel();
+    if (left.evenly_spaced(batch) && right.evenly_spaced(batch)) {
+      Product<T> all = product(0);
+      all.batch = count;
+      if (count > 1) {
+        all.a_batch = left.offset(1, batch);
+        all.b_batch = right.offset(1, batch);
+        all.c_batch = m * n;
+      }
+      multiply(y.device(), all);
+    } else {
+      for (int64_t i = 0; i < count; ++i)
+        multiply(y.device(), product(i));
     }
-    parallel_tasks(count, [&](int64_t i) {
-      gemm_serial<R>(m, n, k, R(1), left.matrix<R>(i, batch), right.matrix<R>(i, batch), R(0),
-                     out + i * m * n, n);
-    });
   });
   return y;
 }
@@ -81,14 +95,14 @@ Tensor matmul_forward(const Tensor& a, const Tensor& b) {
 
 Tensor matmul(const Tensor& a, const Tensor& b) {
   check_floating("matmul", a);
-  check_same_dtype("matmul", a, b);
+  check_alike("matmul", a, b);
   check(a.rank() >= 1 && b.rank() >= 1, "matmul: shapes {} and {} must have at least one dim",
         a.shape(), b.shape());
   if (a.rank() == 1) return squeeze(matmul(unsqueeze(a, 0), b), b.rank() == 1 ? 0 : -2);
   if (b.rank() == 1) return squeeze(matmul(a, unsqueeze(b, 1)), -1);
   check(a.size(-1) == b.size(-2), "matmul: shapes {} and {} do not fit ({} columns, {} rows)",
         a.shape(), b.shape(), a.size(-1), b.size(-2));
-  const DType dtype = a.dtype(), computed = compute_dtype(dtype);
+  const DType dtype = a.dtype(), computed = product_dtype(dtype, a.device());
   const Tensor y = matmul_forward(convert(a, computed), convert(b, computed));
   const bool wants_da = a.requires_grad(), wants_db = b.requires_grad();
   return record("matmul", convert(y, dtype), {a, b},

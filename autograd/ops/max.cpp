@@ -53,7 +53,7 @@ static ValuesIndices extreme(std::string_view op, const Tensor& x, int64_t any_d
   Shape shape = x.shape();
   shape[dim] = 1;
   if (!keepdim) shape.erase(int(dim));
-  const Tensor y = Tensor::empty(shape, x.dtype()), places = Tensor::empty(shape, DType::i64);
+  const Tensor y = x.new_empty(shape), places = x.new_empty(shape, DType::i64);
   dispatch_float(x.dtype(), op, [&]<class T>() {
     launch_elements(
         x.device(), y.numel(),
@@ -62,7 +62,7 @@ static ValuesIndices extreme(std::string_view op, const Tensor& x, int64_t any_d
   const Tensor values =
       record(op, y, {x},
              [places = Saved(places), full = x.shape(), n, inner](const Tensor& any_dy) -> Tensors {
-               const Tensor dy = any_dy.contiguous(), dx = Tensor::zeros(full, dy.dtype());
+               const Tensor dy = any_dy.contiguous(), dx = dy.new_zeros(full, dy.dtype());
                dispatch_float(dy.dtype(), "max", [&]<class T>() {
                  launch_elements(dy.device(), dy.numel(),
                                  ExtremeBackward<T>{dx.data<T>(), dy.data<T>(),

@@ -58,17 +58,17 @@ struct NormBackward {
 
 Tensor norm(const Tensor& any_x) {
   const Tensor x = any_x.contiguous();
-  const Tensor y = Tensor::empty({}, x.dtype()), exact = Tensor::empty({}, DType::f64);
+  const Tensor y = x.new_empty({}), exact = x.new_empty({}, DType::f64);
   dispatch_float(x.dtype(), "norm", [&]<class T>() {
     constexpr int64_t size = SumOfSquares<T>::part_size;
     const int64_t n = x.numel(), parts = (n + size - 1) / size;
-    const Tensor partial = Tensor::empty({parts}, DType::f64);
+    const Tensor partial = x.new_empty({parts}, DType::f64);
     launch_rows(x.device(), parts, size, SumOfSquares<T>{partial.data<double>(), x.data<T>(), n});
     launch_rows(x.device(), 1, parts,
                 NormForward<T>{y.data<T>(), exact.data<double>(), partial.data<double>(), parts});
   });
   return record("norm", y, {any_x}, [x = Saved(x), exact](const Tensor& dy) -> Tensors {
-    const Tensor dx = Tensor::empty(x.get().shape(), dy.dtype());
+    const Tensor dx = Tensor::empty_like(x.get());
     dispatch_float(dy.dtype(), "norm", [&]<class T>() {
       launch_elements(
           dy.device(), dx.numel(),

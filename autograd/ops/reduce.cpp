@@ -133,7 +133,7 @@ void launch_sum(const Tensor& y, const Tensor& x, int64_t outer, int64_t n, int6
 }
 
 static Tensor sum_and_divide(std::string_view op, const ReducedView& r, double divisor) {
-  const Tensor y = Tensor::empty(r.shape, r.x.dtype());
+  const Tensor y = r.x.new_empty(r.shape);
   dispatch_float(r.x.dtype(), op, [&]<class T>() {
     using R = Compute<T>;
     const auto parts_of = [&r](int64_t n) {
@@ -145,10 +145,10 @@ static Tensor sum_and_divide(std::string_view op, const ReducedView& r, double d
       launch_sum<T, T>(y, r.x, r.outer, n, r.inner, 1, divisor);
       return;
     }
-    Tensor partial = Tensor::empty({r.outer * parts * r.inner}, dtype_of<R>);
+    Tensor partial = r.x.new_empty({r.outer * parts * r.inner}, dtype_of<R>);
     launch_sum<R, T>(partial, r.x, r.outer, n, r.inner, parts, 1.0);
     for (n = parts; (parts = parts_of(n)) > 1; n = parts) {
-      const Tensor shorter = Tensor::empty({r.outer * parts * r.inner}, dtype_of<R>);
+      const Tensor shorter = r.x.new_empty({r.outer * parts * r.inner}, dtype_of<R>);
       launch_sum<R, R>(shorter, partial, r.outer, n, r.inner, parts, 1.0);
       partial = shorter;
     }

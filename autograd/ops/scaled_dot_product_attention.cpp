@@ -40,7 +40,7 @@ struct MaskedSoftmaxForward {
 };
 
 static Tensor masked_softmax(const Tensor& any_x, const Tensor& any_mask) {
-  const Tensor x = any_x.contiguous(), y = Tensor::empty(x.shape(), x.dtype());
+  const Tensor x = any_x.contiguous(), y = Tensor::empty_like(x);
   const Tensor mask = expand(any_mask.detach(), x.shape()).contiguous();
   const int64_t n = x.size(-1), rows = n > 0 ? x.numel() / n : 0;
   dispatch_float(x.dtype(), "scaled_dot_product_attention", [&]<class T>() {
@@ -64,8 +64,8 @@ static Tensor masked_softmax(const Tensor& any_x, const Tensor& any_mask) {
 Tensor scaled_dot_product_attention(const Tensor& q, const Tensor& k, const Tensor& v,
                                     const Tensor& mask, std::optional<double> scale) {
   constexpr std::string_view op = "scaled_dot_product_attention";
-  check_same_dtype(op, q, k);
-  check_same_dtype(op, q, v);
+  check_alike(op, q, k);
+  check_alike(op, q, v);
   check(q.rank() >= 2 && k.rank() >= 2 && v.rank() >= 2 && q.size(-1) == k.size(-1) &&
             k.size(-2) == v.size(-2),
         "{}: q {}, k {} and v {} must be [.., lq, d], [.., lk, d] and [.., lk, dv]", op, q.shape(),
@@ -73,6 +73,7 @@ Tensor scaled_dot_product_attention(const Tensor& q, const Tensor& k, const Tens
   const Tensor scaled = affine(q, scale.value_or(1.0 / std::sqrt(double(q.size(-1)))), 0.0);
   const Tensor scores = matmul(scaled, transpose(k, -1, -2));
   if (!mask.defined()) return matmul(softmax(scores), v);
+  check_same_device(op, q, mask);
   check(mask.dtype() == DType::boolean || mask.dtype() == q.dtype(),
         "{}: the mask must be bool or {}, got {}", op, name_of(q.dtype()), name_of(mask.dtype()));
   check(broadcast_shapes(mask.shape(), scores.shape(), op) == scores.shape(),

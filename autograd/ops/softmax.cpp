@@ -43,7 +43,7 @@ struct SoftmaxBackward {
 };
 
 Tensor softmax_gradient(const Tensor& y, const Tensor& any_dy) {
-  const Tensor dy = any_dy.contiguous(), dx = Tensor::empty(dy.shape(), dy.dtype());
+  const Tensor dy = any_dy.contiguous(), dx = Tensor::empty_like(dy);
   const int64_t n = y.size(-1), rows = n > 0 ? y.numel() / n : 0;
   dispatch_float(dy.dtype(), "softmax", [&]<class T>() {
     launch_rows(dy.device(), rows, n,
@@ -55,7 +55,7 @@ Tensor softmax_gradient(const Tensor& y, const Tensor& any_dy) {
 Tensor softmax(const Tensor& any_x, int64_t any_dim) {
   const int dim = normalize_dim(any_dim, any_x.shape(), "softmax");
   if (dim + 1 < any_x.rank()) return transpose(softmax(transpose(any_x, dim, -1)), dim, -1);
-  const Tensor x = any_x.contiguous(), y = Tensor::empty(x.shape(), x.dtype());
+  const Tensor x = any_x.contiguous(), y = Tensor::empty_like(x);
   const int64_t n = x.size(-1), rows = n > 0 ? x.numel() / n : 0;
   dispatch_float(x.dtype(), "softmax", [&]<class T>() {
     launch_rows(x.device(), rows, n, SoftmaxForward<T>{y.data<T>(), x.data<T>(), n});
@@ -103,14 +103,14 @@ struct LogSoftmaxBackward {
 Tensor log_softmax(const Tensor& any_x, int64_t any_dim) {
   const int dim = normalize_dim(any_dim, any_x.shape(), "log_softmax");
   if (dim + 1 < any_x.rank()) return transpose(log_softmax(transpose(any_x, dim, -1)), dim, -1);
-  const Tensor x = any_x.contiguous(), y = Tensor::empty(x.shape(), x.dtype());
+  const Tensor x = any_x.contiguous(), y = Tensor::empty_like(x);
   const int64_t n = x.size(-1), rows = n > 0 ? x.numel() / n : 0;
   dispatch_float(x.dtype(), "log_softmax", [&]<class T>() {
     launch_rows(x.device(), rows, n, LogSoftmaxForward<T>{y.data<T>(), x.data<T>(), n});
   });
   return record(
       "log_softmax", y, {any_x}, [y = Saved(y), rows, n](const Tensor& any_dy) -> Tensors {
-        const Tensor dy = any_dy.contiguous(), dx = Tensor::empty(dy.shape(), dy.dtype());
+        const Tensor dy = any_dy.contiguous(), dx = Tensor::empty_like(dy);
         dispatch_float(dy.dtype(), "log_softmax", [&]<class T>() {
           launch_rows(dy.device(), rows, n,
                       LogSoftmaxBackward<T>{dx.data<T>(), dy.data<T>(), y.get().data<T>(), n});
@@ -163,13 +163,13 @@ Tensor logsumexp(const Tensor& any_x, int64_t any_dim, bool keepdim) {
   const int64_t n = x.size(-1);
   Shape rows = x.shape();
   rows.back() = 1;
-  const Tensor y = Tensor::empty(rows, x.dtype());
+  const Tensor y = x.new_empty(rows);
   dispatch_float(x.dtype(), "logsumexp", [&]<class T>() {
     launch_rows(x.device(), y.numel(), n, LogsumexpForward<T>{y.data<T>(), x.data<T>(), n});
   });
   const Tensor result = record(
       "logsumexp", y, {moved}, [x = Saved(x), y = Saved(y), n](const Tensor& any_dy) -> Tensors {
-        const Tensor dy = any_dy.contiguous(), dx = Tensor::empty(x.get().shape(), dy.dtype());
+        const Tensor dy = any_dy.contiguous(), dx = Tensor::empty_like(x.get());
         dispatch_float(dy.dtype(), "logsumexp", [&]<class T>() {
           launch_rows(dy.device(), dy.numel(), n,
                       LogsumexpBackward<T>{dx.data<T>(), dy.data<T>(), x.get().data<T>(),

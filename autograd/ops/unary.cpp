@@ -24,12 +24,12 @@ struct UnaryBackward {
 template <class F>
 Tensor apply_unary(const Tensor& any_x) {
   const Tensor x = any_x.contiguous();
-  const Tensor y = Tensor::empty(x.shape(), x.dtype());
+  const Tensor y = Tensor::empty_like(x);
   dispatch_float(x.dtype(), F::name, [&]<class T>() {
     launch_elements(x.device(), x.numel(), UnaryForward<F, T>{y.data<T>(), x.data<T>()});
   });
   return record(F::name, y, {any_x}, [x = Saved(x), y = Saved(y)](const Tensor& any_dy) -> Tensors {
-    const Tensor dy = any_dy.contiguous(), dx = Tensor::empty(dy.shape(), dy.dtype());
+    const Tensor dy = any_dy.contiguous(), dx = Tensor::empty_like(dy);
     dispatch_float(dy.dtype(), F::name, [&]<class T>() {
       launch_elements(
           dy.device(), dy.numel(),
@@ -61,7 +61,7 @@ struct AffineKernel {
 
 Tensor affine(const Tensor& any_x, double scale, double shift) {
   const Tensor x = any_x.contiguous();
-  const Tensor y = Tensor::empty(x.shape(), x.dtype());
+  const Tensor y = Tensor::empty_like(x);
   dispatch_float(x.dtype(), "affine", [&]<class T>() {
     launch_elements(
         x.device(), x.numel(),
@@ -94,13 +94,13 @@ struct PowBackward {
 
 Tensor pow(const Tensor& any_x, double exponent) {
   const Tensor x = any_x.contiguous();
-  const Tensor y = Tensor::empty(x.shape(), x.dtype());
+  const Tensor y = Tensor::empty_like(x);
   dispatch_float(x.dtype(), "pow", [&]<class T>() {
     launch_elements(x.device(), x.numel(),
                     PowForward<T>{y.data<T>(), x.data<T>(), Compute<T>(exponent)});
   });
   return record("pow", y, {any_x}, [x = Saved(x), exponent](const Tensor& any_dy) -> Tensors {
-    const Tensor dy = any_dy.contiguous(), dx = Tensor::empty(dy.shape(), dy.dtype());
+    const Tensor dy = any_dy.contiguous(), dx = Tensor::empty_like(dy);
     dispatch_float(dy.dtype(), "pow", [&]<class T>() {
       launch_elements(
           dy.device(), dy.numel(),
@@ -137,13 +137,13 @@ Tensor clamp(const Tensor& any_x, std::optional<double> min, std::optional<doubl
   constexpr double infinity = std::numeric_limits<double>::infinity();
   const double low = min.value_or(-infinity), high = max.value_or(infinity);
   const Tensor x = any_x.contiguous();
-  const Tensor y = Tensor::empty(x.shape(), x.dtype());
+  const Tensor y = Tensor::empty_like(x);
   dispatch_float(x.dtype(), "clamp", [&]<class T>() {
     launch_elements(x.device(), x.numel(),
                     ClampForward<T>{y.data<T>(), x.data<T>(), Compute<T>(low), Compute<T>(high)});
   });
   return record("clamp", y, {any_x}, [x = Saved(x), low, high](const Tensor& any_dy) -> Tensors {
-    const Tensor dy = any_dy.contiguous(), dx = Tensor::empty(dy.shape(), dy.dtype());
+    const Tensor dy = any_dy.contiguous(), dx = Tensor::empty_like(dy);
     dispatch_float(dy.dtype(), "clamp", [&]<class T>() {
       launch_elements(dy.device(), dy.numel(),
                       ClampBackward<T>{dx.data<T>(), dy.data<T>(), x.get().data<T>(),
@@ -157,6 +157,12 @@ Tensor to(const Tensor& x, DType dtype) {
   if (x.dtype() == dtype) return x;
   return record("to", convert(x, dtype), {x},
                 [from = x.dtype()](const Tensor& dy) -> Tensors { return {convert(dy, from)}; });
+}
+
+Tensor to(const Tensor& x, Device device) {
+  if (x.device() == device) return x;
+  return record("to", x.to(device), {x},
+                [from = x.device()](const Tensor& dy) -> Tensors { return {dy.to(from)}; });
 }
 
 }  // namespace minim

@@ -61,7 +61,7 @@ std::optional<Shape> strides_for(const Tensor& x, const Shape& shape) {
 
 // A gradient of `shape` that is zero but for one view of it.
 Tensor embed(const Tensor& dy, const Shape& shape, const Shape& strides, int64_t offset) {
-  const Tensor dx = Tensor::zeros(shape, dy.dtype());
+  const Tensor dx = dy.new_zeros(shape, dy.dtype());
   copy(dx.view(dy.shape(), strides, offset), dy);
   return dx;
 }

@@ -29,7 +29,7 @@ struct FillWhereKernel {
 
 // The mask broadcasts to x.
 static Tensor fill_where(const Tensor& mask, bool filled, double value, const Tensor& x) {
-  const Tensor y = Tensor::empty(x.shape(), x.dtype());
+  const Tensor y = Tensor::empty_like(x);
   const BroadcastPlan<3> plan(x.shape(), {&y, &mask, &x});
   dispatch_float(x.dtype(), "masked_fill", [&]<class T>() {
     launch_broadcast(x.device(), plan,
@@ -42,10 +42,11 @@ static Tensor fill_where(const Tensor& mask, bool filled, double value, const Te
 Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b) {
   check(condition.dtype() == DType::boolean, "where: the condition must be bool, got {}",
         name_of(condition.dtype()));
-  check_same_dtype("where", a, b);
+  check_alike("where", a, b);
+  check_same_device("where", condition, a);
   const Shape shape =
       broadcast_shapes(condition.shape(), broadcast_shapes(a.shape(), b.shape(), "where"), "where");
-  const Tensor y = Tensor::empty(shape, a.dtype());
+  const Tensor y = a.new_empty(shape);
   const BroadcastPlan<4> plan(shape, {&y, &condition, &a, &b});
   dispatch_float(a.dtype(), "where", [&]<class T>() {
     launch_broadcast(a.device(), plan,
@@ -62,6 +63,7 @@ Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b) {
 Tensor masked_fill(const Tensor& x, const Tensor& mask, double value) {
   check(mask.dtype() == DType::boolean, "masked_fill: the mask must be bool, got {}",
         name_of(mask.dtype()));
+  check_same_device("masked_fill", x, mask);
   check(broadcast_shapes(mask.shape(), x.shape(), "masked_fill") == x.shape(),
         "masked_fill: mask {} does not broadcast to {}", mask.shape(), x.shape());
   return record("masked_fill", fill_where(mask, true, value, x), {x, mask},

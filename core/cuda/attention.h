@@ -20,7 +20,7 @@ struct AttentionArgs {
   const int32_t *query_offsets, *key_begin, *key_end;
   // About how many queries and keys the longest sequence has. They size the grid: any numbers give
   // the same bits, too small ones keep too few threads busy, too large ones start idle blocks.
-  int64_t max_queries, max_keys;
+  int64_t max_queries = 1, max_keys = 1;
   Compute<T> scale;
   DropoutMask dropout;  // on the probabilities
 

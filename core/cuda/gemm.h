@@ -6,33 +6,9 @@
 
 #include <cuda_runtime.h>
 
-#include "core/dtype.h"
-#include "core/gemm.h"
+#include "core/product.h"
 
 namespace minim::cuda {
-
-// c = alpha * a b + beta * c + bias on the device, as core/gemm.h defines it for the host: a: [m,
-// k] and b: [k, n] after transposition, c: [m, n] row-major. T is f32, f64, f16 or bf16; sums are
-// float, or double for f64.
-template <class T>
-struct Product {
-  int64_t m, n, k;
-  Matrix<T> a, b;
-  T* c;
-  int64_t c_stride;  // between rows
-  Compute<T> alpha = 1;
-  Compute<T> beta = 0;  // 0 overwrites c without reading it
-
-  const T* bias = nullptr;  // [n], added to each row
-  // [m], gets the sum of each row of a: the gradient of a bias where c is a weight's, a being dyᵀ.
-  T* a_sums = nullptr;
-
-  // Several products at once, whose matrices begin so many elements apart; 0 takes the same a or b
-  // for all of them.
-  int64_t batch = 1, a_batch = 0, b_batch = 0, c_batch = 0;
-
-  bool tf32 = false;  // f32 alone: factors are rounded to 11 bits, which tensor cores multiply
-};
 
 // Matrix products on one stream, by cuBLASLt. It allocates nothing on the device; what it learns
 // about a shape (descriptors, the algorithm) is kept for the next call with it.

@@ -12,7 +12,7 @@ inline constexpr int block_threads = 256;
 // A row of up to this many elements is done by a warp, a longer one by a block.
 inline constexpr int64_t warp_row = 1024;
 // Enough blocks to fill any device several times over; more is done in turns.
-inline constexpr int64_t most_blocks = 65536;
+inline constexpr int64_t most_blocks = 8192;
 
 template <class Kernel>
 __global__ void __launch_bounds__(block_threads) elements_kernel(const Kernel kernel, int64_t n) {

@@ -199,8 +199,10 @@ void add_layers(std::vector<OpCase>& cases) {
   const auto packed = [](float p) {
     return [p](In in) {
       // Three sequences of 2, 0 and 3 tokens; the first key of the last one is hidden.
-      const AttentionRows rows = {Tensor::from({0, 2, 2, 5}, {4}), Tensor::from({0, 2, 3}, {3}),
-                                  Tensor::from({2, 2, 5}, {3})};
+      const Device device = in[0].device();
+      const AttentionRows rows = {Tensor::from({0, 2, 2, 5}, {4}, device),
+                                  Tensor::from({0, 2, 3}, {3}, device),
+                                  Tensor::from({2, 2, 5}, {3}, device)};
       Generator generator{.seed = 1};
       return attention(in[0], in[1], in[2], rows, 2, p, generator);
     };
@@ -215,14 +217,14 @@ void add_layers(std::vector<OpCase>& cases) {
       {"scaled_dot_product_attention with a row that sees nothing",
        {{{1, 3, 4}}, {{1, 3, 4}}, {{1, 3, 4}}, mask({3, 3}, {1, 0, 0, 0, 0, 0, 1, 1, 1})},
        [](In in) { return scaled_dot_product_attention(in[0], in[1], in[2], in[3], 0.7); }});
-  cases.push_back({"scaled_dot_product_attention with a mask that is added",
-                   {{{2, 3, 4}}, {{2, 3, 4}}, {{2, 3, 4}}},
-                   [](In in) {
-                     const Tensor added =
-                         Tensor::from({0.0, -1.5, 2.0, 0.25, 0.0, -8.0, 1.0, 1.0, 0.5}, {3, 3});
-                     return scaled_dot_product_attention(in[0], in[1], in[2],
-                                                         convert(added, in[0].dtype()));
-                   }});
+  cases.push_back(
+      {"scaled_dot_product_attention with a mask that is added",
+       {{{2, 3, 4}}, {{2, 3, 4}}, {{2, 3, 4}}},
+       [](In in) {
+         const Tensor added =
+             Tensor::from({0.0, -1.5, 2.0, 0.25, 0.0, -8.0, 1.0, 1.0, 0.5}, {3, 3}, in[0].device());
+         return scaled_dot_product_attention(in[0], in[1], in[2], convert(added, in[0].dtype()));
+       }});
 }
 
 void add_losses(std::vector<OpCase>& cases) {
@@ -252,7 +254,7 @@ void add_losses(std::vector<OpCase>& cases) {
   }
   cases.push_back(
       {"cross_entropy smoothed and weighted", {{{4, 5}, -2, 2}, i64({4}, {0, 4, 1, 2})}, [](In in) {
-         const Tensor weight = Tensor::from({0.5, 1.0, 1.5, 2.0, 0.75}, {5});
+         const Tensor weight = Tensor::from({0.5, 1.0, 1.5, 2.0, 0.75}, {5}, in[0].device());
          return cross_entropy(in[0], in[1],
                               {.ignore_index = 1,
                                .label_smoothing = 0.1f,

@@ -48,7 +48,7 @@ TEST_CASE("launch_elements runs each element once, whatever their number") {
   for (int64_t n : {int64_t(0), int64_t(1), element_grain - 1, element_grain, element_grain + 1,
                     3 * element_grain + 17}) {
     std::vector<std::atomic<int>> counts(static_cast<size_t>(n));
-    launch_elements(Device::cpu, n, CountKernel{counts.data()});
+    launch_elements(Device::cpu(), n, CountKernel{counts.data()});
     CAPTURE(n);
     CHECK(std::ranges::all_of(counts, [](const auto& c) { return c == 1; }));
   }
@@ -64,7 +64,7 @@ void check_plan(const Shape& full, const Tensor* const (&operands)[N]) {
   for (int d = 0; d < full.rank(); ++d)
     span += std::max<int64_t>(full[d] - 1, 0) * operands[0]->strides()[d];
   std::vector<std::atomic<int64_t>> sums(static_cast<size_t>(span));
-  launch_broadcast(Device::cpu, plan, SumOffsets<N>{sums.data()});
+  launch_broadcast(Device::cpu(), plan, SumOffsets<N>{sums.data()});
   int64_t wrong = 0;
   std::vector<int64_t> expected(static_cast<size_t>(span), 0);
   for (int64_t e = 0; e < full.numel(); ++e) {
@@ -129,7 +129,7 @@ TEST_CASE("row kernels sum and find the largest for any row length") {
     constexpr int64_t rows = 37;
     const Tensor x = randn({rows, n}, uint64_t(n));
     const Tensor sums = Tensor::full({rows}, NAN), largest = Tensor::full({rows}, NAN);
-    launch_rows(Device::cpu, rows, n,
+    launch_rows(Device::cpu(), rows, n,
                 RowKernel{x.data<float>(), sums.data<float>(), largest.data<float>(), n});
     for (int64_t r = 0; r < rows; ++r) {
       const float* in = x.data<float>() + r * n;
