@@ -1,7 +1,9 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "train/metrics.h"
@@ -30,6 +32,23 @@ struct TrainerState {
   int64_t logged_step = 0;
   // Every log and evaluation so far; each has "step" as its last entry.
   std::vector<Metrics> log_history;
+  // The best evaluation by metric_for_best_model, and the checkpoint of its step ("": none).
+  std::optional<double> best_metric;
+  std::optional<int64_t> best_global_step;
+  std::string best_model_checkpoint;
+  // A number of the training data that other data do not have.
+  uint64_t train_set_hash = 0;
+  // What callbacks keep from one part of a run to the next, by name().
+  std::vector<std::pair<std::string, Metrics>> stateful_callbacks;
+  // The run ends here for now and is to go on from the checkpoint that is due.
+  bool is_interrupted = false;
+};
+
+// What a callback wants of a run.
+struct TrainerControl {
+  bool should_training_stop = false;  // this update is the last: the run ends as at max_steps
+  bool should_interrupt = false;      // save a checkpoint to go on from, and throw Interrupted
+  bool should_log = false, should_evaluate = false, should_save = false;
 };
 
 // What happens beside the training itself: override what is of interest.
@@ -42,9 +61,19 @@ class TrainerCallback {
   // Training loss, gradient norm and rate, every logging_steps.
   virtual void on_log(const TrainerState&, const Metrics&) {}
   virtual void on_evaluate(const TrainerState&, const Metrics&) {}
-  // A checkpoint is due, as save_strategy says; after the update's logs and evaluation.
-  virtual void on_save(const TrainerState&) {}
+  // A checkpoint is due, as save_strategy says; after the update's logs and evaluation. Returns the
+  // folder of the checkpoint where it wrote one, else "".
+  virtual std::string on_save(const TrainerState&) { return ""; }
   virtual void on_train_end(const TrainerState&) {}
+
+  // Sets what it wants. Asked before the first update, after on_step_end and after on_evaluate.
+  virtual void control(const TrainerState&, TrainerControl&) {}
+
+  // For callbacks that a resumed run has to find as they were: a name, what is written to
+  // checkpoints under it, and the way back. Without a name nothing is written.
+  virtual std::string name() const { return ""; }
+  virtual Metrics attributes() const { return {}; }
+  virtual void restore(const Metrics&) {}
 };
 
 }  // namespace minim::train

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <filesystem>
+#include <utility>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -50,13 +51,13 @@ json random_json(const Generator& generator, const TrainingArguments& arguments,
 }  // namespace
 
 void write_checkpoint_files(const std::string& folder, const RunDescription& run,
-                            const TrainerState& state) {
+                            const TrainerState& state, bool model_only) {
   run.model.save_pretrained(folder);
   text::save_tokenizer(run.tokenizer, folder);
   write_whole_file(folder + "/training_args.json",
                    training_args_json(run.arguments, run.optimizer.name(), run.further));
   write_whole_file(folder + "/trainer_state.json", trainer_state_json(state, run.arguments));
-  if (run.arguments.save_only_model) return;
+  if (model_only) return;
   optim::save_state(run.optimizer, folder + "/optimizer.safetensors");
   write_json(folder + "/scheduler.json", scheduler_json(run.arguments, state));
   write_json(folder + "/rng_state.json", random_json(run.model.generator(), run.arguments, state));
@@ -92,25 +93,44 @@ std::string find_optimizer_state(const std::string& path) {
       path);
 }
 
-CheckpointCallback::CheckpointCallback(std::string output_dir, RunDescription run)
-    : output_dir_(std::move(output_dir)), run_(std::move(run)) {}
+CheckpointCallback::CheckpointCallback(std::string output_dir, RunDescription run, bool replaces)
+    : output_dir_(std::move(output_dir)), run_(std::move(run)), replaces_(replaces) {}
 
-void CheckpointCallback::on_save(const TrainerState& state) {
-  {
-    const StagedFolder staged(output_dir_);
-    write_checkpoint_files(staged.path(), run_, state);
-    staged.become(fmt::format("{}{}", prefix, state.global_step));
-  }
-  if (run_.arguments.save_total_limit.value_or(0) > 0) remove_old(state.global_step);
+void CheckpointCallback::on_train_begin(const TrainerState& state) {
+  replaces_ = replaces_ && state.global_step == 0;
 }
 
-void CheckpointCallback::remove_old(int64_t newest) const {
+std::string CheckpointCallback::on_save(const TrainerState& state) {
+  const std::string name = fmt::format("{}{}", prefix, state.global_step);
+  const std::string place = output_dir_ + "/" + name;
+  {
+    TrainerState told = state;
+    if (told.best_global_step == told.global_step) told.best_model_checkpoint = place;
+    const StagedFolder staged(output_dir_);
+    const bool model_only = run_.arguments.save_only_model && !state.is_interrupted;
+    write_checkpoint_files(staged.path(), run_, told, model_only);
+    staged.become(name);
+  }
+  if (std::exchange(replaces_, false))
+    for (const auto& [step, path] : list_checkpoints(output_dir_))
+      if (step != state.global_step) remove_folder(path);
+  if (run_.arguments.save_total_limit.value_or(0) > 0) remove_old(state);
+  return place;
+}
+
+void CheckpointCallback::remove_old(const TrainerState& state) const {
+  const int64_t newest = state.global_step;
   std::vector<CheckpointFolder> all = list_checkpoints(output_dir_);
+  const auto is_spared = [&](const CheckpointFolder& entry) {
+    return entry.step == newest || entry.step == state.best_global_step;
+  };
+  const int64_t limit =
+      std::max<int64_t>(*run_.arguments.save_total_limit, std::ranges::count_if(all, is_spared));
   std::stable_partition(all.begin(), all.end(),
                         [&](const CheckpointFolder& entry) { return entry.step > newest; });
-  auto excess = int64_t(all.size()) - *run_.arguments.save_total_limit;
-  for (const auto& [step, path] : all)
-    if (step != newest && excess-- > 0) remove_folder(path);
+  auto excess = int64_t(all.size()) - limit;
+  for (const CheckpointFolder& entry : all)
+    if (!is_spared(entry) && excess-- > 0) remove_folder(entry.path);
 }
 
 }  // namespace minim::train

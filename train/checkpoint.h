@@ -19,9 +19,9 @@ namespace minim::train {
 //   rng_state.json           "generator": seed and offset of the dropout masks; "data_order": seed,
 //                            epoch and batch of text::Sampler from which the next update is made
 //
-// With save_only_model the last three are left out.
+// With model_only the last three are left out.
 void write_checkpoint_files(const std::string& folder, const RunDescription& run,
-                            const TrainerState& state);
+                            const TrainerState& state, bool model_only);
 
 // A folder "checkpoint-STEP".
 struct CheckpointFolder {
@@ -36,20 +36,26 @@ std::vector<CheckpointFolder> list_checkpoints(const std::string& output_dir);
 // checkpoint in it. A path that is no folder is returned as it is. Throws where there is none.
 std::string find_optimizer_state(const std::string& path);
 
-// Writes a checkpoint, complete or not at all, whenever the Trainer says that one is due, and
-// removes older ones beyond save_total_limit: first those of later steps, which a run that had the
-// folder before has left, then the oldest, and never the one just written.
+// Writes a checkpoint, complete or not at all, whenever the Trainer says that one is due, with all
+// that going on takes where the run is interrupted, whatever save_only_model says. Then removes
+// older ones beyond save_total_limit: first those of later steps, which a run that had the folder
+// before has left, then the oldest; never the one just written and never that of the best
+// evaluation.
 class CheckpointCallback : public TrainerCallback {
  public:
-  CheckpointCallback(std::string output_dir, RunDescription run);
+  // With `replaces`, the first checkpoint of a run that does not go on from one takes the place of
+  // all that are in the folder.
+  CheckpointCallback(std::string output_dir, RunDescription run, bool replaces = false);
 
-  void on_save(const TrainerState& state) override;
+  void on_train_begin(const TrainerState& state) override;
+  std::string on_save(const TrainerState& state) override;
 
  private:
-  void remove_old(int64_t newest) const;
+  void remove_old(const TrainerState& state) const;
 
   std::string output_dir_;
   RunDescription run_;
+  bool replaces_;
 };
 
 }  // namespace minim::train

@@ -85,7 +85,11 @@ std::string training_args_json(const TrainingArguments& a, std::string_view opti
                  {"save_strategy", name_of(a.save_strategy)},
                  {"save_steps", number(a.save_steps)},
                  {"save_total_limit", optional(a.save_total_limit)},
-                 {"save_only_model", a.save_only_model}};
+                 {"save_only_model", a.save_only_model},
+                 {"load_best_model_at_end", a.load_best_model_at_end},
+                 {"metric_for_best_model", nullptr},
+                 {"greater_is_better", optional(a.greater_is_better)}};
+  if (!a.best_metric_name().empty()) object["metric_for_best_model"] = a.best_metric_name();
   object["train_sampling_strategy"] =
       a.train_sampling_strategy == text::SamplingStrategy::random       ? "random"
       : a.train_sampling_strategy == text::SamplingStrategy::sequential ? "sequential"
@@ -106,11 +110,16 @@ std::string trainer_state_json(const TrainerState& state, const TrainingArgument
                      {"optimizer_seconds", state.optimizer_seconds},
                      {"learning_rate", state.learning_rate},
                      {"loss", number(state.loss)},
-                     {"grad_norm", number(state.grad_norm)}};
+                     {"grad_norm", number(state.grad_norm)},
+                     {"train_set_hash", state.train_set_hash}};
+  json callbacks = {{"Trainer", {{"args", json::object()}, {"attributes", ours}}}};
+  for (const auto& [name, attributes] : state.stateful_callbacks)
+    callbacks[name] = {{"args", json::object()}, {"attributes", object_of(attributes)}};
+  const bool has_best = !state.best_model_checkpoint.empty();
   return text_of(
-      {{"best_global_step", nullptr},
-       {"best_metric", nullptr},
-       {"best_model_checkpoint", nullptr},
+      {{"best_global_step", optional(state.best_global_step)},
+       {"best_metric", state.best_metric ? number(*state.best_metric) : json(nullptr)},
+       {"best_model_checkpoint", has_best ? json(state.best_model_checkpoint) : json(nullptr)},
        {"epoch", state.epoch},
        {"eval_steps", arguments.eval_steps.value_or(arguments.logging_steps)},
        {"global_step", state.global_step},
@@ -123,7 +132,7 @@ std::string trainer_state_json(const TrainerState& state, const TrainingArgument
        {"num_input_tokens_seen", state.tokens},
        {"num_train_epochs", int64_t(std::ceil(state.num_train_epochs))},
        {"save_steps", number(arguments.save_steps)},
-       {"stateful_callbacks", {{"Trainer", {{"args", json::object()}, {"attributes", ours}}}}},
+       {"stateful_callbacks", callbacks},
        {"total_flos", number(state.total_flos)},
        {"train_batch_size", arguments.per_device_train_batch_size},
        {"trial_name", nullptr},

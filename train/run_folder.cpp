@@ -19,12 +19,25 @@ JsonLogCallback::JsonLogCallback(const std::string& folder) : path_(folder + "/l
   std::error_code error;
   fs::create_directories(folder, error);
   check(!error, "{}: the folder cannot be made ({})", folder, error.message());
-  file_ = std::fopen(path_.c_str(), "w");
-  check(file_ != nullptr, "{}: cannot be written ({})", path_, std::strerror(errno));
+  open();
 }
 
 JsonLogCallback::~JsonLogCallback() {
-  std::fclose(file_);
+  if (file_ != nullptr) std::fclose(file_);
+}
+
+void JsonLogCallback::open() {
+  if (file_ != nullptr) std::fclose(file_);
+  file_ = std::fopen(path_.c_str(), "a");
+  check(file_ != nullptr, "{}: cannot be written ({})", path_, std::strerror(errno));
+}
+
+void JsonLogCallback::on_train_begin(const TrainerState& state) {
+  std::string lines;
+  for (const Metrics& entry : state.log_history)
+    lines += metrics_line(entry) + "\n";
+  write_whole_file(path_, lines);
+  open();
 }
 
 void JsonLogCallback::write(const TrainerState& state, const Metrics& entry) {
@@ -69,7 +82,8 @@ void save_run(const std::string& folder, const RunDescription& run, const Traine
               const Metrics& train_results, const Metrics& eval_results) {
   const StagedFolder staged(folder);
   const std::string& place = staged.path();
-  write_checkpoint_files(place, run, state);
+  const bool model_only = run.arguments.save_only_model || run.arguments.load_best_model_at_end;
+  write_checkpoint_files(place, run, state, model_only);
   write_whole_file(place + "/train_results.json", metrics_json(train_results));
   if (!eval_results.empty())
     write_whole_file(place + "/eval_results.json", metrics_json(eval_results));

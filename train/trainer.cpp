@@ -2,12 +2,15 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include <fmt/format.h>
 
 #include "autograd/ops.h"
 #include "optim/clip.h"
 #include "optim/schedule.h"
+#include "train/interrupt.h"
+#include "train/resume.h"
 #include "train/stopwatch.h"
 
 namespace minim::train {
@@ -19,6 +22,23 @@ int64_t counted(const text::Examples& set, std::span<const int64_t> rows) {
   if (!set.labels.defined() || is_floating(set.labels.dtype())) return int64_t(rows.size());
   const auto labels = set.labels.values<int64_t>();
   return std::ranges::count_if(rows, [&](int64_t row) { return labels[size_t(row)] != -100; });
+}
+
+// FNV-1a over the bytes of the token ids, their types, lengths and labels.
+uint64_t hash_of(const text::Examples& set) {
+  uint64_t hash = 14695981039346656037u;
+  const auto add = [&hash](const auto& values) {
+    const auto bytes = std::as_bytes(std::span(values));
+    for (const std::byte byte : bytes)
+      hash = (hash ^ uint64_t(byte)) * 1099511628211u;
+  };
+  for (const text::TokenSequence& sequence : set.sequences) {
+    add(sequence.input_ids);
+    add(sequence.token_type_ids);
+  }
+  add(set.lengths());
+  if (set.labels.defined()) add(set.labels.to_vector<double>());
+  return hash;
 }
 
 PackedBatch pack_counted(const text::Examples& set, std::span<const int64_t> rows) {
@@ -62,6 +82,12 @@ Trainer::Trainer(Model& model, TrainingArguments arguments, text::Examples train
       arguments_.max_steps > 0 ? double(state_.max_steps) / updates : arguments_.num_train_epochs;
   learning_rate_at_ = optim::make_schedule(arguments_.lr_scheduler_type,
                                            arguments_.schedule_options(state_.max_steps));
+  const int64_t save_interval = arguments_.save_interval(state_.max_steps);
+  check(!arguments_.load_best_model_at_end || arguments_.eval_strategy != IntervalStrategy::steps ||
+            save_interval % arguments_.eval_interval() == 0,
+        "load_best_model_at_end: save_steps must be a multiple of the {} eval_steps; {} of {} "
+        "updates is every {}",
+        arguments_.eval_interval(), arguments_.save_steps, state_.max_steps, save_interval);
 }
 
 void Trainer::add_callback(std::shared_ptr<TrainerCallback> callback) {
@@ -75,7 +101,41 @@ int64_t Trainer::updates_per_epoch() const {
   return std::max<int64_t>(ceil_div(batches, arguments_.gradient_accumulation_steps), 1);
 }
 
-Metrics Trainer::train() {
+// Whatever can be found wrong now is not found wrong after hours.
+void Trainer::check_best_metric() const {
+  if (arguments_.best_metric_name().empty()) return;
+  std::vector<int64_t> rows(std::min<size_t>(eval_set_.sequences.size(), 8));
+  std::iota(rows.begin(), rows.end(), 0);
+  const auto first = eval_set_.sequences.begin();
+  const text::Examples few{.sequences = {first, first + int64_t(rows.size())},
+                           .labels = text::pack(eval_set_, rows).labels};
+  Metrics metrics;
+  try {
+    metrics = evaluator_.evaluate(few).metrics;
+  } catch (const Error&) {
+    return;  // these few may be without what all together have
+  }
+  arguments_.best_metric_of(metrics);
+}
+
+// Up to the first update.
+void Trainer::begin(const ResumeOptions& options) {
+  state_.train_set_hash = hash_of(train_set_);
+  check_best_metric();
+  if (const std::string& checkpoint = options.resume_from_checkpoint; !checkpoint.empty()) {
+    check_same_run(checkpoint, arguments_, optimizer_.name());
+    restore_checkpoint(checkpoint, model_, optimizer_, state_);
+    for (const auto& callback : callbacks_)
+      for (const auto& [name, attributes] : state_.stateful_callbacks)
+        if (callback->name() == name) callback->restore(attributes);
+  }
+  model_.train();
+  model_.zero_grad();
+  for (const auto& callback : callbacks_)
+    callback->on_train_begin(state_);
+}
+
+Metrics Trainer::train(const ResumeOptions& options) {
   const auto rows = int64_t(train_set_.sequences.size());
   check(rows > 0, "trainer: the training set is empty");
   const text::Sampler sampler(
@@ -85,67 +145,136 @@ Metrics Trainer::train() {
        .seed = arguments_.data_seed.value_or(arguments_.seed),
        .gradient_accumulation_steps = arguments_.gradient_accumulation_steps},
       train_set_.lengths());
-  const auto per_update = size_t(arguments_.gradient_accumulation_steps);
-  const int64_t updates = updates_per_epoch();
-  const int64_t save_interval = arguments_.save_interval(state_.max_steps);
-  const auto& embeddings = model_.distilbert.embeddings;
-  const int64_t in_embeddings =
-      embeddings.word_embeddings.weight.numel() + embeddings.position_embeddings.weight.numel();
-  const auto in_products = double(model_.parameter_count() - in_embeddings);
+  begin(options);
+  check(state_.data_batch >= 0 && state_.data_batch < sampler.batches_per_epoch(),
+        "{}/rng_state.json: batch {} of an epoch of {}; the checkpoint is damaged, choose another "
+        "one",
+        options.resume_from_checkpoint, state_.data_batch, sampler.batches_per_epoch());
 
   const Stopwatch whole;
-  model_.train();
-  model_.zero_grad();
-  for (const auto& callback : callbacks_)
-    callback->on_train_begin(state_);
-  for (int64_t epoch = 0; state_.global_step < state_.max_steps; ++epoch) {
-    const std::vector<Rows> batches = sampler.batches(epoch);
-    for (size_t first = 0; first < batches.size() && state_.global_step < state_.max_steps;
-         first += per_update) {
-      const size_t count = std::min(per_update, batches.size() - first);
-      const Stopwatch step;
-      update({batches.data() + first, count});
-      state_.seconds += step.seconds();
-      // Two operations per weight and token forward, four backward.
-      state_.total_flos = 6.0 * double(state_.tokens) * in_products;
-      state_.tokens_per_second = double(state_.tokens) / state_.seconds;
-      state_.epoch = double(epoch) + double(first + count) / double(batches.size());
-      const bool all_rows = first + count == batches.size();
-      state_.data_epoch = all_rows ? epoch + 1 : epoch;
-      state_.data_batch = all_rows ? 0 : int64_t(first + count);
-      for (const auto& callback : callbacks_)
-        callback->on_step_end(state_);
-      const int64_t done = state_.global_step;
-      if (done % arguments_.logging_steps == 0 || done == state_.max_steps) log();
-      const bool ends = done == state_.max_steps, epoch_ends = done % updates == 0 || ends;
-      const auto is_due = [&](IntervalStrategy strategy, int64_t interval) {
-        return strategy == IntervalStrategy::epoch
-                   ? epoch_ends
-                   : strategy == IntervalStrategy::steps && done % interval == 0;
-      };
-      if (is_due(arguments_.eval_strategy,
-                 arguments_.eval_steps.value_or(arguments_.logging_steps)))
-        evaluate_and_tell();
-      // As in Hugging Face's Trainer, the last update is saved under either strategy.
-      const bool saves = arguments_.save_strategy != IntervalStrategy::no;
-      if (is_due(arguments_.save_strategy, save_interval) || (ends && saves))
-        for (const auto& callback : callbacks_)
-          callback->on_save(state_);
-    }
-  }
+  const double epoch_before = state_.epoch;
+  const int64_t step_before = state_.global_step;
+  bool goes_on = state_.global_step < state_.max_steps && !wishes().should_training_stop;
+  while (goes_on)
+    goes_on = train_epoch(sampler.batches(state_.data_epoch));
+  load_best();
+
+  // Speeds are those of this part of the run.
   const double seconds = whole.seconds();
-  const double samples = double(rows) * state_.epoch;
+  const double samples = double(rows) * (state_.epoch - epoch_before);
+  const auto steps = double(state_.global_step - step_before);
+  const auto all_steps = double(std::max<int64_t>(state_.global_step, 1));
   Metrics result = {{"train_runtime", seconds},
                     {"train_samples_per_second", samples / seconds},
-                    {"train_steps_per_second", double(state_.global_step) / seconds},
+                    {"train_steps_per_second", steps / seconds},
                     {"total_flos", state_.total_flos},
-                    {"train_loss", state_.total_loss / double(state_.global_step)},
+                    {"train_loss", state_.total_loss / all_steps},
                     {"epoch", state_.epoch}};
   state_.log_history.push_back(result);
   state_.log_history.back().emplace_back("step", double(state_.global_step));
   for (const auto& callback : callbacks_)
     callback->on_train_end(state_);
   return result;
+}
+
+// The updates of an epoch from where the run stands in it; whether there is another one after.
+bool Trainer::train_epoch(std::span<const Rows> batches) {
+  const auto per_update = size_t(arguments_.gradient_accumulation_steps);
+  const auto& embeddings = model_.distilbert.embeddings;
+  const int64_t in_embeddings =
+      embeddings.word_embeddings.weight.numel() + embeddings.position_embeddings.weight.numel();
+  const auto in_products = double(model_.parameter_count() - in_embeddings);
+  const int64_t epoch = state_.data_epoch;
+  for (auto first = size_t(state_.data_batch); first < batches.size(); first += per_update) {
+    const size_t count = std::min(per_update, batches.size() - first);
+    const Stopwatch step;
+    update(batches.subspan(first, count));
+    state_.seconds += step.seconds();
+    // Two operations per weight and token forward, four backward.
+    state_.total_flos = 6.0 * double(state_.tokens) * in_products;
+    state_.tokens_per_second = double(state_.tokens) / state_.seconds;
+    state_.epoch = double(epoch) + double(first + count) / double(batches.size());
+    const bool all_rows = first + count == batches.size();
+    state_.data_epoch = all_rows ? epoch + 1 : epoch;
+    state_.data_batch = all_rows ? 0 : int64_t(first + count);
+    if (!after_update()) return false;
+  }
+  return true;
+}
+
+// Logs, evaluates and saves where that is due; whether the run goes on.
+bool Trainer::after_update() {
+  for (const auto& callback : callbacks_)
+    callback->on_step_end(state_);
+  TrainerControl control = wishes();
+  const int64_t done = state_.global_step;
+  bool ends = done == state_.max_steps || control.should_training_stop;
+  const bool epoch_ends = done % updates_per_epoch() == 0 || ends;
+  const auto is_due = [&](IntervalStrategy strategy, int64_t interval) {
+    return strategy == IntervalStrategy::epoch
+               ? epoch_ends
+               : strategy == IntervalStrategy::steps && done % interval == 0;
+  };
+  if (done % arguments_.logging_steps == 0 || ends || control.should_log) log();
+  if (is_due(arguments_.eval_strategy, arguments_.eval_interval()) ||
+      (control.should_evaluate && !eval_set_.sequences.empty())) {
+    evaluate_and_tell();
+    const TrainerControl after = wishes();
+    ends = ends || after.should_training_stop;
+    control.should_interrupt = control.should_interrupt || after.should_interrupt;
+    control.should_save = control.should_save || after.should_save;
+  }
+  // As in Hugging Face's Trainer, the last update is saved under either strategy.
+  const bool saves = arguments_.save_strategy != IntervalStrategy::no;
+  const int64_t save_interval = arguments_.save_interval(state_.max_steps);
+  state_.is_interrupted = control.should_interrupt && !ends;
+  if (is_due(arguments_.save_strategy, save_interval) || (ends && saves) || control.should_save ||
+      state_.is_interrupted)
+    save();
+  return !ends;
+}
+
+TrainerControl Trainer::wishes() const {
+  TrainerControl control;
+  for (const auto& callback : callbacks_)
+    callback->control(state_, control);
+  return control;
+}
+
+void Trainer::save() {
+  state_.stateful_callbacks.clear();
+  for (const auto& callback : callbacks_)
+    if (const std::string name = callback->name(); !name.empty())
+      state_.stateful_callbacks.emplace_back(name, callback->attributes());
+  std::string place;
+  for (const auto& callback : callbacks_)
+    if (std::string folder = callback->on_save(state_); !folder.empty()) place = std::move(folder);
+  if (state_.best_global_step == state_.global_step) state_.best_model_checkpoint = place;
+  if (!state_.is_interrupted) return;
+  const std::string told =
+      fmt::format("interrupted after step {} of {}", state_.global_step, state_.max_steps);
+  throw Interrupted(place.empty() ? told + "; no callback writes checkpoints"
+                                  : fmt::format("{}; saved to {}", told, place));
+}
+
+// After the callbacks have seen the evaluation beside the best of those before it.
+void Trainer::compare_to_best(const Metrics& metrics) {
+  if (arguments_.best_metric_name().empty()) return;
+  const double value = arguments_.best_metric_of(metrics);
+  if (std::isnan(value)) return;
+  if (state_.best_metric && !arguments_.is_better(value, *state_.best_metric)) return;
+  state_.best_metric = value;
+  state_.best_global_step = state_.global_step;
+  state_.best_model_checkpoint.clear();
+}
+
+void Trainer::load_best() {
+  if (!arguments_.load_best_model_at_end || !state_.best_global_step) return;
+  check(!state_.best_model_checkpoint.empty(),
+        "load_best_model_at_end: there is no checkpoint of step {}, which was best; add a callback "
+        "that writes them, such as CheckpointCallback",
+        *state_.best_global_step);
+  load_weights(state_.best_model_checkpoint, model_);
 }
 
 // One optimizer step on the mean loss over the rows of all micro-batches.
@@ -252,6 +381,7 @@ void Trainer::evaluate_and_tell() {
   state_.log_history.back().emplace_back("step", double(state_.global_step));
   for (const auto& callback : callbacks_)
     callback->on_evaluate(state_, metrics);
+  compare_to_best(metrics);
 }
 
 }  // namespace minim::train

@@ -14,6 +14,12 @@
 
 namespace minim::train {
 
+// Where a run begins.
+struct ResumeOptions {
+  // Folder of a checkpoint (train/checkpoint.h) to go on from; "": from the start.
+  std::string resume_from_checkpoint = {};
+};
+
 // Trains and evaluates a classifier as Hugging Face's Trainer does, on packed batches.
 //
 // One difference is deliberate: an update over several micro-batches is the exact gradient of the
@@ -34,14 +40,27 @@ class Trainer {
 
   // Runs all steps. Returns train_runtime, train_samples_per_second, train_steps_per_second,
   // total_flos, train_loss and epoch. Throws, naming the step and the first tensor that is not
-  // finite, when the loss or a gradient is not.
-  Metrics train();
+  // finite, when the loss or a gradient is not, and Interrupted when a callback asks for that.
+  //
+  // A run that resumes from a checkpoint goes on as the one that wrote it: its weights, optimizer
+  // state, logs and later checkpoints are the same to the last bit. Throws, naming them, where
+  // arguments differ that decide the result, and for other training data. Where only the number of
+  // updates differs, the learning rate follows the new one, as in Hugging Face's Trainer.
+  Metrics train(const ResumeOptions& options = {});
 
   const TrainerState& state() const { return state_; }
 
  private:
   using Rows = std::vector<int64_t>;
   int64_t updates_per_epoch() const;
+  void begin(const ResumeOptions& options);
+  void check_best_metric() const;
+  bool train_epoch(std::span<const Rows> batches);
+  bool after_update();
+  TrainerControl wishes() const;
+  void save();
+  void compare_to_best(const Metrics& metrics);
+  void load_best();
   void update(std::span<const Rows> micro_batches);
   double backward(const Rows& rows, double share);
   [[noreturn]] void stop_at(double loss, const std::string& reason);

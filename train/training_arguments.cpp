@@ -48,6 +48,20 @@ void TrainingArguments::validate() const {
   check(save_steps > 0 && (save_steps < 1 || whole),
         "save_steps: must be a whole number of updates or a ratio between 0 and 1, is {}",
         save_steps);
+  if (!load_best_model_at_end) {
+    check(metric_for_best_model.empty() || eval_strategy != IntervalStrategy::no,
+          "metric_for_best_model: is {}, but eval_strategy is no", metric_for_best_model);
+    return;
+  }
+  check(eval_strategy != IntervalStrategy::no,
+        "load_best_model_at_end: needs an eval_strategy other than no");
+  check(save_strategy == eval_strategy,
+        "load_best_model_at_end: save_strategy must be that of evaluation, {}, is {}",
+        name_of(eval_strategy), name_of(save_strategy));
+  check(eval_strategy != IntervalStrategy::steps || save_steps < 1 ||
+            int64_t(save_steps) % eval_interval() == 0,
+        "load_best_model_at_end: save_steps must be a multiple of the {} eval_steps, is {}",
+        eval_interval(), save_steps);
 }
 
 optim::OptimizerArguments TrainingArguments::optimizer_arguments() const {
@@ -73,6 +87,27 @@ optim::ScheduleOptions TrainingArguments::schedule_options(int64_t max_steps) co
 
 int64_t TrainingArguments::save_interval(int64_t max_steps) const {
   return int64_t(save_steps < 1 ? std::ceil(save_steps * double(max_steps)) : save_steps);
+}
+
+std::string TrainingArguments::best_metric_name() const {
+  std::string name = metric_for_best_model;
+  if (name.empty() && load_best_model_at_end) name = "loss";
+  return name.empty() || name.starts_with("eval_") ? name : "eval_" + name;
+}
+
+bool TrainingArguments::is_better(double value, double than) const {
+  return greater_is_better.value_or(!best_metric_name().ends_with("loss")) ? value > than
+                                                                           : value < than;
+}
+
+double TrainingArguments::best_metric_of(const Metrics& metrics) const {
+  const std::string name = best_metric_name();
+  std::string known;
+  for (const auto& [key, value] : metrics) {
+    if (key == name) return value;
+    if (key.starts_with("eval_")) known += (known.empty() ? "" : ", ") + key;
+  }
+  fail("metric_for_best_model: there is no {}; there are {}", printable(name), known);
 }
 
 }  // namespace minim::train

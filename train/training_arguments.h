@@ -8,6 +8,7 @@
 #include "optim/make_optimizer.h"
 #include "optim/schedule.h"
 #include "text/sampler.h"
+#include "train/metrics.h"
 
 namespace minim::train {
 
@@ -48,6 +49,13 @@ struct TrainingArguments {
   std::optional<int64_t> save_total_limit = {};  // checkpoints that are kept; none, 0: all
   bool save_only_model = false;                  // no optimizer, schedule or random numbers
 
+  // At the end the weights of the best evaluation are loaded. Needs an eval_strategy, the same
+  // save_strategy, and under steps save_steps that are a multiple of eval_steps.
+  bool load_best_model_at_end = false;
+  // "accuracy" or "eval_accuracy"; "": loss with load_best_model_at_end, else nothing is compared.
+  std::string metric_for_best_model = {};
+  std::optional<bool> greater_is_better = {};  // none: unless the metric's name ends with "loss"
+
   // Throws, naming the argument, for a value that makes no sense.
   void validate() const;
   // The arguments that the optimizer is made with.
@@ -56,6 +64,14 @@ struct TrainingArguments {
   optim::ScheduleOptions schedule_options(int64_t max_steps) const;
   // Updates between two checkpoints of such a run under save_strategy steps.
   int64_t save_interval(int64_t max_steps) const;
+  // Updates between two evaluations under eval_strategy steps.
+  int64_t eval_interval() const { return eval_steps.value_or(logging_steps); }
+  // Name with "eval_" of the metric that tells the best evaluation; "" where none does.
+  std::string best_metric_name() const;
+  // Whether a value of that metric is better than another; never where either is NaN.
+  bool is_better(double value, double than) const;
+  // The value of that metric; throws, listing those there are, where it is not among them.
+  double best_metric_of(const Metrics& metrics) const;
 };
 
 }  // namespace minim::train

@@ -37,6 +37,8 @@ int main(int count, char** values) {
                               "there is no verb \"{}\"; classifier --help lists all", arguments[0]);
     std::ranges::reverse(arguments);  // CLI11 takes them from the back
     app.parse(arguments);
+  } catch (const CLI::RuntimeError& error) {
+    return error.get_exit_code();  // all has been said
   } catch (const CLI::ParseError& error) {
     const int status = app.exit(error);
     return status == 0 ? 0 : 2;

@@ -190,8 +190,10 @@ TEST_CASE("a model in the output folder is not replaced unasked") {
   write_whole_file(folder / "train.csv", questions(8));
   const std::string before = read_whole_file(folder / "run/model.safetensors");
   const Arguments train = train_arguments(folder / "train.csv", folder / "run");
-  CHECK(failure_of(train) == (folder / "run: holds a model already; choose another --output-dir or "
-                                       "add --overwrite-output-dir"));
+  CHECK(failure_of(train) ==
+        (folder / "run: holds a model already; choose another --output-dir, add "
+                  "--overwrite-output-dir, or go on with "
+                  "--resume-from-checkpoint"));
   CHECK(read_whole_file(folder / "run/model.safetensors") == before);
   succeed(train + Arguments{"--overwrite-output-dir"});
   CHECK(read_whole_file(folder / "run/model.safetensors") != before);

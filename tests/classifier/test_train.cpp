@@ -108,8 +108,8 @@ TEST_CASE("a folder with checkpoints of an interrupted run is not written over b
   fs::create_directories(folder / "run/checkpoint-3");
   CHECK(failure_of(train_arguments(folder / "train.csv", folder / "run")) ==
         folder /
-            "run: holds checkpoints already; choose another --output-dir or add "
-            "--overwrite-output-dir");
+            "run: holds checkpoints already; choose another --output-dir, add "
+            "--overwrite-output-dir, or go on with --resume-from-checkpoint");
 }
 
 TEST_CASE("one seed gives one model, bit for bit") {

@@ -1,0 +1,35 @@
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "cli.h"
+#include "train/records.h"
+
+namespace classifier {
+
+// The options of `train`.
+struct TrainOptions {
+  minim::train::TrainingArguments arguments;
+  DataOptions data;
+  std::string model, preset, tokenizer, train_file, validation_file, output_dir;
+  std::string config_overrides, freeze, problem_type = "single_label_classification";
+  std::string eval_strategy, save_strategy, report_to = "jsonl";
+  std::string sampling_strategy = "random";
+  int64_t max_seq_length = 128, vocab_size = 4000;
+  bool cased = false, sort_labels_as_text = false, skip_unseen_labels = false;
+  bool ignore_mismatched_sizes = false, overwrite_output_dir = false, disable_tqdm = false;
+  // The folder to go on from; "": the newest checkpoint; none: a new run.
+  std::optional<std::string> resume_from_checkpoint;
+  std::optional<int64_t> early_stopping_patience;
+  double early_stopping_threshold = 0;
+
+  void add_to(CLI::App& verb);
+  // Completes the arguments from the other members; throws a UsageError for what makes no sense.
+  void complete();
+  // What tells this run from others and is none of the Trainer's arguments, with the names of
+  // run_classification.py; what was not given is null.
+  minim::train::NamedArguments further_arguments() const;
+};
+
+}  // namespace classifier
