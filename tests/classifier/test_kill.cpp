@@ -15,7 +15,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr int kills_per_optimizer = 18, kills_per_run = 3;
+constexpr int kills_per_optimizer = 50, kills_per_run = 3;
 constexpr int64_t steps = 30;
 
 // Rows in batches of 3, two of them an update: 7 updates an epoch, the last shorter. Dropout, a
@@ -62,6 +62,12 @@ Arguments run_arguments(const TemporaryFolder& data, const std::string& optimize
 pid_t start(const Arguments& arguments, const TemporaryFolder& streams) {
   // Results do not depend on the number of threads; on a busy machine one is quickest.
   return start_classifier(arguments, streams, "", [] { ::setenv("OMP_NUM_THREADS", "1", 1); });
+}
+
+bool has_ended(pid_t child) {
+  siginfo_t info{};
+  return ::waitid(P_PID, id_t(child), &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+         info.si_pid == child;
 }
 
 int64_t lines_in(const std::string& path) {
@@ -123,7 +129,7 @@ TEST_CASE("killed at random moments and resumed, a run ends with the same bits")
     }
     int kills[2] = {0, 0}, without_checkpoint = 0;
     while (kills[0] + kills[1] < kills_per_optimizer) {
-      const std::string output = data / "run";
+      const std::string output = data / "run", log = output + "/log.jsonl";
       for (int kill = 0, finished = 0; finished == 0; ++kill) {
         Arguments arguments = run_arguments(data, optimizer, output);
         const auto checkpoints = train::list_checkpoints(output);
@@ -131,20 +137,16 @@ TEST_CASE("killed at random moments and resumed, a run ends with the same bits")
           arguments = arguments + Arguments{"--resume-from-checkpoint"};
         else if (kill > 0)
           ++without_checkpoint;
-        const int64_t done = checkpoints.empty() ? 0 : checkpoints.back().step;
         const TemporaryFolder streams;
         const pid_t child = start(arguments, streams);
-        const bool is_to_end = kill >= kills_per_run || done >= steps - 2;
         const bool terminates = below(3) == 0;
-        if (!is_to_end) {
-          // Wait for a random line of the log, and then for a moment somewhere in two updates.
-          const int64_t lines = lines_in(output + "/log.jsonl") + 1 + below(8);
-          for (int i = 0; i < 20000 && lines_in(output + "/log.jsonl") < lines &&
-                          ::waitid(P_PID, id_t(child), nullptr, WEXITED | WNOHANG | WNOWAIT) == 0 &&
-                          ::kill(child, 0) == 0;
-               ++i)
-            ::usleep(200);
-          ::usleep(useconds_t(below(4000)));
+        if (kill < kills_per_run) {
+          // Before training, in it, or at its end: a random line of the log, and then a moment
+          // somewhere in two updates.
+          const int64_t wanted = below(6) == 0 ? 0 : lines_in(log) + 1 + below(20);
+          for (int i = 0; i < 20000 && !has_ended(child) && lines_in(log) < wanted; ++i)
+            ::usleep(100);
+          ::usleep(useconds_t(below(wanted == 0 ? 15000 : 3000)));
           ::kill(child, terminates ? SIGTERM : SIGKILL);
         }
         const Outcome outcome = wait_for(child, streams);
