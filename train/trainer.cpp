@@ -9,6 +9,7 @@
 #include "autograd/ops.h"
 #include "optim/clip.h"
 #include "optim/schedule.h"
+#include "train/data_loader.h"
 #include "train/interrupt.h"
 #include "train/resume.h"
 #include "train/stopwatch.h"
@@ -16,13 +17,6 @@
 namespace minim::train {
 
 namespace {
-
-// Rows whose label counts: all but those of class -100.
-int64_t counted(const text::Examples& set, std::span<const int64_t> rows) {
-  if (!set.labels.defined() || is_floating(set.labels.dtype())) return int64_t(rows.size());
-  const auto labels = set.labels.values<int64_t>();
-  return std::ranges::count_if(rows, [&](int64_t row) { return labels[size_t(row)] != -100; });
-}
 
 // FNV-1a over the bytes of the token ids, their types, lengths and labels.
 uint64_t hash_of(const text::Examples& set) {
@@ -282,10 +276,11 @@ void Trainer::update(std::span<const Rows> micro_batches) {
   const int64_t step = state_.global_step + 1;
   int64_t total = 0;
   for (const Rows& rows : micro_batches)
-    total += counted(train_set_, rows);
+    total += counted_rows(train_set_, rows);
   double loss = 0;
   for (const Rows& rows : micro_batches) {
-    const double share = double(counted(train_set_, rows)) / double(std::max<int64_t>(total, 1));
+    const double share =
+        double(counted_rows(train_set_, rows)) / double(std::max<int64_t>(total, 1));
     loss += share * backward(rows, share);
   }
   const NamedTensors parameters = model_.parameters();
