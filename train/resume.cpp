@@ -209,7 +209,8 @@ void restore_checkpoint(const std::string& checkpoint,
     const std::string name = fmt::format("checkpoint-{}", *read.best_global_step);
     const std::string beside =
         (fs::path(checkpoint).lexically_normal().parent_path() / name).string();
-    for (const std::string& place : {beside, checkpoint + "/" + name})
+    const std::string within = fmt::format("{}/{}", checkpoint, name);
+    for (const std::string& place : {beside, within})
       if (read.best_model_checkpoint.empty() && fs::exists(place + "/model.safetensors"))
         read.best_model_checkpoint = place;
   }
