@@ -193,7 +193,8 @@ Layout Blas::State::layout(const Product<T>& p, const Stored<T>& s, int64_t batc
   return owned;
 }
 
-// Asks for the best algorithm; false if there is none.
+// Asks for the best algorithm; false if there is none. An epilogue that does not exist for a type
+// is an invalid value to some versions, and unsupported to others.
 template <class T>
 bool Blas::State::choose_algorithm(const Product<T>& p, Plan& plan) const {
   cublasLtMatmulPreference_t made = nullptr;
@@ -215,10 +216,10 @@ bool Blas::State::choose_algorithm(const Product<T>& p, Plan& plan) const {
   const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
       handle.get(), plan.operation.get(), plan.first.get(), plan.second.get(), plan.result.get(),
       plan.result.get(), made, 1, &best, &found);
-  if (status == CUBLAS_STATUS_NOT_SUPPORTED || (status == CUBLAS_STATUS_SUCCESS && found == 0))
+  if (status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE ||
+      (status == CUBLAS_STATUS_SUCCESS && (found == 0 || best.state != CUBLAS_STATUS_SUCCESS)))
     return false;
   check_blas(status, p);
-  check_blas(best.state, p);
   plan.algorithm = best.algo;
   return true;
 }
