@@ -35,7 +35,7 @@ __device__ void query_gradients(const AttentionArgs<T>& args, const Gradients<T>
   const int here = int(min(int64_t(rows), slice.queries - first));
   load_tile(q, rows, args.q + top * stride + column, stride, here, head_dim);
   load_tile(dy, rows, g.dy + top * stride + column, stride, here, head_dim);
-  __syncthreads();
+  // Without a barrier: each thread reads the numbers of dy that it has loaded itself.
   C lse[own], delta[own];
   unrolled<own>([&](int i) {
     const int r = y0 + i * side;
