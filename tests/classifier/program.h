@@ -31,6 +31,9 @@ inline pid_t start_classifier(const Arguments& arguments, const TemporaryFolder&
                               const std::string& input = "",
                               const std::function<void()>& prepare = nullptr) {
   write_whole_file(folder / "in", input);
+  // A process that is killed at once has not opened them.
+  write_whole_file(folder / "out", "");
+  write_whole_file(folder / "err", "");
   std::vector<char*> values = {const_cast<char*>(MINIM_CLASSIFIER)};
   for (const std::string& argument : arguments)
     values.push_back(const_cast<char*>(argument.c_str()));
