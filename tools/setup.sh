@@ -21,15 +21,21 @@ install_packages() {
     --no-install-recommends "${missing[@]}" >/dev/null
 }
 
-# Sets a build folder up with the given Meson options and builds it; prints the log only on failure.
+# Sets a build folder up and builds it, or some of its targets; prints the log only on failure.
+#   build_in FOLDER [MESON_OPTION ...] [-- TARGET ...]
 build_in() {
-  local folder=$1 log
+  local folder=$1 options=() log
   shift
+  while [ $# -gt 0 ] && [ "$1" != -- ]; do
+    options+=("$1")
+    shift
+  done
+  [ $# -eq 0 ] || shift
   log=$(mktemp)
   echo "Building in $folder/ (minutes the first time, seconds after that) ..."
-  local setup=(meson setup "$folder" "$@")
-  [ -f "$folder/build.ninja" ] && setup=(meson setup --reconfigure "$folder" "$@")
-  if ! "${setup[@]}" >"$log" 2>&1 || ! ninja -C "$folder" >"$log" 2>&1; then
+  local setup=(meson setup "$folder" "${options[@]}")
+  [ -f "$folder/build.ninja" ] && setup=(meson setup --reconfigure "$folder" "${options[@]}")
+  if ! "${setup[@]}" >"$log" 2>&1 || ! ninja -C "$folder" "$@" >"$log" 2>&1; then
     cat "$log" >&2
     echo "The build in $folder/ failed; the log is above." >&2
     rm -f "$log"
