@@ -85,8 +85,18 @@ void AdafactorRule::update(const Update& u, State& state, const Options& o) {
       .beta1 = o.beta1.value_or(0.0),
   };
   if (o.scale_parameter) numbers.least_scale = o.eps2;
-  state.rms = adafactor_update(
-      u, {state.exp_avg_sq_row, state.exp_avg_sq_col, state.exp_avg_sq, state.exp_avg}, numbers);
+  if (u.launches != nullptr && !state.rms_there.defined()) {
+    const memory::Scope scope(memory::Category::workspace);
+    state.rms_there = Tensor::zeros({1}, DType::f64, u.parameter.device());
+  }
+  state.rms = adafactor_update(u,
+                               {state.exp_avg_sq_row, state.exp_avg_sq_col, state.exp_avg_sq,
+                                state.exp_avg, state.rms_there},
+                               numbers);
+}
+
+void AdafactorRule::fetch(State& state) {
+  if (state.rms_there.defined()) state.rms = state.rms_there.item();
 }
 
 }  // namespace minim::optim

@@ -27,6 +27,7 @@ namespace minim::optim {
 // their own shape. RMS(p) and RMS(U) are of the whole tensor.
 struct AdafactorRule {
   static constexpr std::string_view name = "adafactor";
+  static constexpr bool batches = true;
 
   // A rate is either given or found by relative_step: with both, or with neither, they are refused.
   struct Options {
@@ -49,6 +50,7 @@ struct AdafactorRule {
     Tensor exp_avg;         // with beta1: average of scaled, clipped updates, not bias-corrected
     int64_t step = 0;       // updates of this parameter
     double rms = 0;         // RMS of the parameter before its last update
+    Tensor rms_there;       // the same on a CUDA device; f64 [1]
   };
 
   static void list_options(Options& options, OptionFields& fields);
@@ -57,6 +59,7 @@ struct AdafactorRule {
   static void validate(const Options& options);
   static bool finds_rate(const Options& options) { return options.relative_step; }
   static double found_rate(const State& state, const Options& options);
+  static void fetch(State& state);
   static void update(const Update& u, State& state, const Options& options);
 };
 using Adafactor = Optimizer<AdafactorRule>;

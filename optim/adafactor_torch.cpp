@@ -53,7 +53,7 @@ void AdafactorTorchRule::update(const Update& u, State& state, const Options& o)
                              : double(std::numeric_limits<float>::epsilon());
   const double eps1 = o.eps1.value_or(epsilon);
   // 1 / sqrt(max(V, eps1^2)) is min(1 / sqrt(V), 1 / eps1), whose terms never leave the range.
-  adafactor_update(u, {state.row_var, state.col_var, state.variance, Tensor()},
+  adafactor_update(u, {state.row_var, state.col_var, state.variance, Tensor(), Tensor()},
                    {
                        .rate = std::min(o.lr, 1.0 / std::sqrt(t)),
                        .least_scale = o.eps2,

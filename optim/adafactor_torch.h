@@ -23,6 +23,7 @@ namespace minim::optim {
 // descent, and soon nothing. Prefer the other rule unless torch's results are wanted.
 struct AdafactorTorchRule {
   static constexpr std::string_view name = "adafactor_torch";
+  static constexpr bool batches = true;
 
   struct Options {
     double lr = 1e-2;

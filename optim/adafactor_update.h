@@ -13,6 +13,7 @@ struct AdafactorAverages {
   Tensor row, column;  // of a parameter of two or more dimensions
   Tensor square;       // of a vector or scalar
   Tensor update;       // of the updates
+  Tensor rms;          // f64 [1], where a device leaves the RMS of the parameter
 };
 
 // The numbers of one step of one parameter.
@@ -29,7 +30,8 @@ struct AdafactorNumbers {
   bool negate = false;                                         // the gradient
 };
 
-// One step; returns the RMS of the parameter before it. Deterministic for any number of threads.
+// One step; returns the RMS of the parameter before it where it is known at once. Deterministic for
+// any number of threads.
 double adafactor_update(const Update& u, const AdafactorAverages& averages,
                         const AdafactorNumbers& numbers);
 

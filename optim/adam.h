@@ -11,6 +11,7 @@ namespace minim::optim {
 // added to the gradient, and so is normalised away together with it.
 struct AdamRule {
   static constexpr std::string_view name = "adam";
+  static constexpr bool batches = true;
 
   struct Options {
     double lr = 1e-3;

@@ -1,21 +1,20 @@
 #include "optim/adam8bit.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cmath>
+#include <cstring>
+#include <span>
 
-#include "core/parallel.h"
+#include "optim/adam8bit_update.h"
 #include "optim/adam_update.h"
 #include "optim/option_checks.h"
 #include "optim/quantize.h"
-#include "optim/quantize_block.h"
 
 namespace minim::optim {
 
 namespace {
 
 constexpr std::string_view behaviours[] = {"minim", "bitsandbytes", "bitsandbytes_floor"};
-constexpr float largest_gradient = 1e18f;  // its square is finite in f32, and so is a sum of them
 
 bool keeps_f32(const ParameterSpec& parameter, int64_t min_8bit_size, std::string_view names) {
   if (parameter.shape.numel() < min_8bit_size) return true;
@@ -27,113 +26,16 @@ bool keeps_f32(const ParameterSpec& parameter, int64_t min_8bit_size, std::strin
   return false;
 }
 
-// One step of the elements of one block, whose moments are in f32.
-template <class T>
-struct BlockStep {
-  using R = Compute<T>;
-  float gradient_scale;
-  float beta1, weight1, beta2, weight2;  // b1, 1 - b1, b2, 1 - b2
-  R decay;                               // 1 - lr * weight_decay
-  R step_size, inverse_c2, eps;          // lr / (1 - b1^t), 1 / sqrt(1 - b2^t)
-  bool guarded;                          // elements whose gradient is not sound are left alone
-
-  struct Result {
-    float m_largest, v_largest;  // magnitudes after the step
-    int64_t skipped;
-  };
-
-  Result operator()(T* __restrict p, const T* __restrict g, float* __restrict m,
-                    float* __restrict v, int64_t n) const {
-    // Nearly all blocks are sound, and take the loop that need not ask.
-    if (guarded && !all_sound(g, n)) return run<true>(p, g, m, v, n);
-    return run<false>(p, g, m, v, n);
-  }
-
- private:
-  bool all_sound(const T* g, int64_t n) const {
-    LargestMagnitude largest;
-    for (int64_t i = 0; i < n; ++i)
-      largest.see(float(g[i]) * gradient_scale);
-    return largest.value() <= largest_gradient;  // NaN is not
-  }
-
-  template <bool asks>
-  Result run(T* __restrict p, const T* __restrict g, float* __restrict m, float* __restrict v,
-             int64_t n) const {
-    const BlockStep s = *this;
-    LargestMagnitude m_largest, v_largest;
-    int32_t skipped = 0;
-    for (int64_t i = 0; i < n; ++i) {
-      const float given = float(g[i]) * s.gradient_scale;
-      // What is not sound changes nothing: factors of 1, and nothing to add. Choosing between
-      // numbers is faster than choosing whether to store.
-      const bool sound = !asks || std::abs(given) <= largest_gradient;
-      const float grad = sound ? given : 0.0f;
-      const float mean = (sound ? s.beta1 : 1.0f) * m[i] + s.weight1 * grad;
-      const float square = (sound ? s.beta2 : 1.0f) * v[i] + s.weight2 * grad * grad;
-      const R denom = std::sqrt(R(square)) * s.inverse_c2 + s.eps;
-      const R change = s.step_size * R(mean) / denom;
-      m[i] = mean;
-      v[i] = square;
-      m_largest.see(mean);
-      v_largest.see(square);
-      p[i] = T(R(p[i]) * (sound ? s.decay : R(1)) - (sound ? change : R(0)));
-      skipped += sound ? 0 : 1;
-    }
-    return {m_largest.value(), v_largest.value(), skipped};
-  }
-};
-
-// Asks for memory that is soon to be read, and perhaps written.
-template <class T>
-void prefetch(const T* data, int64_t n) {
-  for (int64_t i = 0; i < n; i += 64 / int64_t(sizeof(T)))
-    __builtin_prefetch(data + i, 1);
+Tensor value_table(const CodeMap& map) {
+  return Tensor::from(std::span<const float>(map.values()), {256});
 }
 
-// The moments of one parameter.
-struct Coded {
-  const Tensor &exp_avg, &exp_avg_sq, &exp_avg_absmax, &exp_avg_sq_absmax;
-  const Tensor &exp_avg_values, &exp_avg_sq_values;
-};
-
-// Every block of a parameter: reads and writes its codes, weights and gradients once.
-template <class T, class Step>
-int64_t step_blocks(const Update& u, const Coded& state, const MomentMaps& maps, int64_t block,
-                    const Step& step) {
-  T* p = u.parameter.data<T>();
-  const T* g = u.gradient.data<T>();
-  uint8_t *m_codes = state.exp_avg.data<uint8_t>(), *v_codes = state.exp_avg_sq.data<uint8_t>();
-  float *m_absmax = state.exp_avg_absmax.data<float>(),
-        *v_absmax = state.exp_avg_sq_absmax.data<float>();
-  const float *m_values = state.exp_avg_values.data<float>(),
-              *v_values = state.exp_avg_sq_values.data<float>();
-  const int64_t n = u.parameter.numel();
-  std::atomic<int64_t> skipped = 0;
-  constexpr int64_t grain = 32768;  // elements that one thread takes at a time
-  parallel_chunks(blocks_of(n, block), grain / block, [&](int64_t begin, int64_t end) {
-    float m[largest_block], v[largest_block];
-    int64_t own_skipped = 0;
-    for (int64_t b = begin; b < end; ++b) {
-      const int64_t at = b * block, count = std::min(block, n - at);
-      const bool is_last = count < block;
-      // Short blocks change their loops too often for the hardware to see what comes next.
-      if (const int64_t ahead = at + 2 * block; block <= 512 && ahead + block <= n) {
-        prefetch(p + ahead, block);
-        prefetch(g + ahead, block);
-        prefetch(m_codes + ahead, block);
-        prefetch(v_codes + ahead, block);
-      }
-      dequantize_block(m_codes + at, m_absmax[b], m_values, m, count);
-      dequantize_block(v_codes + at, v_absmax[b], v_values, v, count);
-      const auto [m_largest, v_largest, left_alone] = step(p + at, g + at, m, v, count);
-      own_skipped += left_alone;
-      m_absmax[b] = quantize_block(m, m_largest, maps.exp_avg, is_last, m_codes + at, count);
-      v_absmax[b] = quantize_block(v, v_largest, maps.exp_avg_sq, is_last, v_codes + at, count);
-    }
-    if (own_skipped > 0) skipped += own_skipped;
-  });
-  return skipped;
+// The entries of a map's search, for a device.
+Tensor search_table(const CodeMap& map, Device device) {
+  const memory::Scope scope(memory::Category::workspace);
+  const Tensor entries = Tensor::empty({int64_t(1) << 16}, DType::i32);
+  std::memcpy(entries.raw(), map.search(), size_t(entries.bytes()));
+  return entries.to(device);
 }
 
 }  // namespace
@@ -213,31 +115,41 @@ void BasicAdam8bitRule<adamw>::update(const Update& u, State& state, const Optio
   const MomentMaps code = moment_maps(o.behaviour, o.code_map);
   const std::string wanted = o.behaviour + " " + o.code_map;
   if (maps.empty()) {
-    std::ranges::copy(code.exp_avg.values(), exp_avg_values.data<float>());
-    std::ranges::copy(code.exp_avg_sq.values(), exp_avg_sq_values.data<float>());
+    copy(exp_avg_values, value_table(code.exp_avg));
+    copy(exp_avg_sq_values, value_table(code.exp_avg_sq));
     maps = wanted;
   }
   check(maps == wanted, "{}: groups have different codes, {} and {}; use an optimizer for each",
         name, maps, wanted);
+  if (u.launches != nullptr && !exp_avg_search.defined()) {
+    exp_avg_search = search_table(code.exp_avg, u.parameter.device());
+    exp_avg_sq_search = search_table(code.exp_avg_sq, u.parameter.device());
+  }
+  if (u.launches != nullptr && !state.skipped_there.defined()) {
+    const memory::Scope scope(memory::Category::workspace);
+    state.skipped_there = Tensor::zeros({1}, DType::i64, u.parameter.device());
+  }
 
   const double t = double(++state.step);
   const double c1 = 1.0 - std::pow(o.beta1, t), c2 = 1.0 - std::pow(o.beta2, t);
-  const Coded coded = {state.exp_avg,           state.exp_avg_sq, state.exp_avg_absmax,
-                       state.exp_avg_sq_absmax, exp_avg_values,   exp_avg_sq_values};
-  dispatch_float(u.parameter.dtype(), name, [&]<class T>() {
-    using R = Compute<T>;
-    const BlockStep<T> step = {float(u.gradient_scale),
-                               float(o.beta1),
-                               float(1.0 - o.beta1),
-                               float(o.beta2),
-                               float(1.0 - o.beta2),
-                               R(1.0 - o.lr * o.weight_decay),
-                               R(o.lr / c1),
-                               R(1.0 / std::sqrt(c2)),
-                               R(o.eps),
-                               o.behaviour == "minim"};
-    state.skipped += step_blocks<T>(u, coded, code, o.block_size, step);
-  });
+  state.skipped += adam8bit_update(
+      u, {state.exp_avg, state.exp_avg_absmax, exp_avg_values, exp_avg_search, code.exp_avg},
+      {state.exp_avg_sq, state.exp_avg_sq_absmax, exp_avg_sq_values, exp_avg_sq_search,
+       code.exp_avg_sq},
+      {.block = o.block_size,
+       .beta1 = o.beta1,
+       .beta2 = o.beta2,
+       .decay = 1.0 - o.lr * o.weight_decay,
+       .step_size = o.lr / c1,
+       .inverse_c2 = 1.0 / std::sqrt(c2),
+       .eps = o.eps,
+       .guarded = o.behaviour == "minim",
+       .skipped = state.skipped_there});
+}
+
+template <bool adamw>
+void BasicAdam8bitRule<adamw>::fetch(State& state) {
+  if (state.skipped_there.defined()) state.skipped = int64_t(state.skipped_there.item());
 }
 
 template struct BasicAdam8bitRule<false>;

@@ -36,6 +36,7 @@ MomentMaps moment_maps(std::string_view behaviour, std::string_view code_map);
 template <bool adamw>
 struct BasicAdam8bitRule {
   static constexpr std::string_view name = adamw ? "adamw8bit" : "adam8bit";
+  static constexpr bool batches = true;
 
   struct Options {
     double lr = 1e-3;
@@ -54,7 +55,8 @@ struct BasicAdam8bitRule {
     Tensor exp_avg, exp_avg_sq;                // u8, or f32 where they are kept so
     Tensor exp_avg_absmax, exp_avg_sq_absmax;  // f32 [blocks]; undefined where there are no codes
     int64_t step = 0;                          // updates of this parameter
-    int64_t skipped = 0;  // elements left alone for their gradient, since made or loaded
+    int64_t skipped = 0;   // elements left alone for their gradient, since made or loaded
+    Tensor skipped_there;  // i64 [1], on a CUDA device: their number there
   };
 
   static void list_options(Options& options, OptionFields& fields);
@@ -63,9 +65,11 @@ struct BasicAdam8bitRule {
   static void validate(const Options& options);
   void shared_state(StateFields& fields);
   void update(const Update& u, State& state, const Options& options);
+  static void fetch(State& state);
 
   // What the codes of exp_avg and exp_avg_sq stand for; f32 [256] each, part of the state.
   Tensor exp_avg_values, exp_avg_sq_values;
+  Tensor exp_avg_search, exp_avg_sq_search;  // of CodeMap, on a CUDA device; i32 [65536]
   std::string maps = {};  // behaviour and code map that they are of; empty before the first step
 };
 

@@ -2,44 +2,41 @@
 
 #include <cmath>
 
-#include "core/launch.h"
 #include "core/math.h"
 #include "optim/adam_update.h"
 #include "optim/option_checks.h"
+#include "optim/step_elements.h"
 
 namespace minim::optim {
 
-// One element of one step; reads p, g, m and v once and writes p, m and v once.
-template <class T, bool amsgrad, bool decoupled>
-struct AdamStep {
-  using R = Compute<T>;
-  T* p;
-  const T* g;
-  R *m, *v, *vmax;
-  R gradient_scale;              // negative to maximise
+// One weight of one step.
+template <class R, bool amsgrad, bool decoupled>
+struct AdamFormula {
+  static constexpr int states = amsgrad ? 3 : 2;  // m, v and the largest v
+
   R decay;                       // 1 - lr * weight_decay, or weight_decay if it is not decoupled
-  bool from_gradient;            // b1 < 1/2: lerp from its nearer end, as torch does
   R weight1;                     // 1 - b1, or -b1 from the gradient's end
   R beta2, weight2;              // b2, 1 - b2
   R step_size, inverse_c2, eps;  // lr / (1 - b1^t), 1 / sqrt(1 - b2^t)
+  bool from_gradient;            // b1 < 1/2: lerp from its nearer end, as torch does
 
-  HD void operator()(int64_t i) const {
-    R grad = R(g[i]) * gradient_scale;
-    if constexpr (!decoupled) grad += decay * R(p[i]);
-    const R mean = (from_gradient ? grad : m[i]) + weight1 * (grad - m[i]);
-    const R square = beta2 * v[i] + weight2 * grad * grad;
-    m[i] = mean;
-    v[i] = square;
+  HD R operator()(R p, R grad, R* state) const {
+    if constexpr (!decoupled) grad += decay * p;
+    const R mean = (from_gradient ? grad : state[0]) + weight1 * (grad - state[0]);
+    const R square = beta2 * state[1] + weight2 * grad * grad;
+    state[0] = mean;
+    state[1] = square;
     R largest = square;
     if constexpr (amsgrad) {
       // torch.maximum: NaN wins.
-      largest = vmax[i] > square || vmax[i] != vmax[i] ? vmax[i] : square;
-      vmax[i] = largest;
+      largest = state[2] > square || state[2] != state[2] ? state[2] : square;
+      state[2] = largest;
     }
     const R denom = math::sqrt(largest) * inverse_c2 + eps;
-    const R weight = decoupled ? R(p[i]) * decay : R(p[i]);
-    p[i] = T(weight - step_size * mean / denom);
+    const R weight = decoupled ? p * decay : p;
+    return weight - step_size * mean / denom;
   }
+  bool operator==(const AdamFormula&) const = default;
 };
 
 void AdamWRule::list_options(Options& options, OptionFields& fields) {
@@ -81,15 +78,21 @@ void adam_update(const Update& u, AdamWRule::State& state, const AdamWRule::Opti
   dispatch_float(u.parameter.dtype(), "adam", [&]<class T>() {
     using R = Compute<T>;
     const auto launch = [&]<bool amsgrad, bool decoupled>() {
-      launch_elements(
-          u.parameter.device(), u.parameter.numel(),
-          AdamStep<T, amsgrad, decoupled>{
-              u.parameter.data<T>(), u.gradient.data<T>(), state.exp_avg.data<R>(),
-              state.exp_avg_sq.data<R>(), amsgrad ? state.max_exp_avg_sq.data<R>() : nullptr,
-              R(o.maximize ? -u.gradient_scale : u.gradient_scale),
-              R(decoupled ? 1.0 - o.lr * o.weight_decay : o.weight_decay), from_gradient,
-              R(from_gradient ? -o.beta1 : 1.0 - o.beta1), R(o.beta2), R(1.0 - o.beta2),
-              R(o.lr / c1), R(1.0 / std::sqrt(c2)), R(o.eps)});
+      const AdamFormula<R, amsgrad, decoupled> formula{
+          R(decoupled ? 1.0 - o.lr * o.weight_decay : o.weight_decay),
+          R(from_gradient ? -o.beta1 : 1.0 - o.beta1),
+          R(o.beta2),
+          R(1.0 - o.beta2),
+          R(o.lr / c1),
+          R(1.0 / std::sqrt(c2)),
+          R(o.eps),
+          from_gradient};
+      const double scale = o.maximize ? -u.gradient_scale : u.gradient_scale;
+      if constexpr (amsgrad)
+        step_elements<T>(u, scale, formula,
+                         {&state.exp_avg, &state.exp_avg_sq, &state.max_exp_avg_sq});
+      else
+        step_elements<T>(u, scale, formula, {&state.exp_avg, &state.exp_avg_sq});
     };
     if (decoupled_decay)
       o.amsgrad ? launch.template operator()<true, true>()

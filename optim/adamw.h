@@ -17,6 +17,7 @@ namespace minim::optim {
 //   p     <- p - lr / (1 - b1^t) * m / denom
 struct AdamWRule {
   static constexpr std::string_view name = "adamw";
+  static constexpr bool batches = true;
 
   struct Options {
     double lr = 1e-3;

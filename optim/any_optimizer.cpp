@@ -29,8 +29,12 @@ void AnyOptimizer::append(ParameterGroup group) {
   for (const Parameter& parameter : parameters_)
     names.emplace(parameter.tensor.impl().get(), parameter.name);
   std::unordered_set<std::string_view> seen;
+  const NamedTensor& first = groups_.empty() ? group.parameters[0] : groups_[0].parameters[0];
   for (const auto& [own, tensor] : group.parameters) {
     check(tensor.defined(), "{}: parameter {} is undefined", name(), own);
+    check(tensor.device() == first.tensor.device(),
+          "{}: parameter {} is on {}, {} on {}; use an optimizer for each device", name(), own,
+          tensor.device(), first.name, first.tensor.device());
     check(is_floating(tensor.dtype()), "{}: parameter {} is {}, must be f32, f64, f16 or bf16",
           name(), own, name_of(tensor.dtype()));
     check(tensor.is_contiguous(), "{}: parameter {} of shape {} has strides {}, must be contiguous",
@@ -100,11 +104,11 @@ NamedTensors AnyOptimizer::state_dict() const {
   return all;
 }
 
-void allocate_state(const StateFields& fields) {
+void allocate_state(const StateFields& fields, Device device) {
   const memory::Scope scope(memory::Category::optimizer_state);
   for (const StateField& field : fields)
     if (Tensor* const* tensor = std::get_if<Tensor*>(&field.value))
-      **tensor = Tensor::zeros(field.shape, field.dtype);
+      **tensor = Tensor::zeros(field.shape, field.dtype, device);
 }
 
 StateSize state_size(const AnyOptimizer& optimizer) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -14,6 +15,10 @@
 #include "optim/fields.h"
 #include "optim/parameter_group.h"
 #include "optim/state_size.h"
+
+namespace minim::cuda {
+class LaunchList;
+}
 
 namespace minim::optim {
 
@@ -37,6 +42,9 @@ struct StepOptions {
   // the only way.
   std::optional<double> lr = {};
   double gradient_scale = 1.0;  // multiplied onto the gradients as they are read; of clipping
+  // One more factor where it is known to the parameters' device alone: an f64 of one element, such
+  // as clip_on_device() gives, read there by the step. The CPU, and rules without `batches`, wait.
+  Tensor gradient_factor = {};
   // The norm of all gradients where it is known, from clipping: it is finite if they are, which
   // spares refuse and skip their own pass over them.
   std::optional<double> gradient_norm = {};
@@ -116,7 +124,12 @@ class AnyOptimizer {
   const std::vector<Parameter>& parameters() const { return parameters_; }
   ParameterSpec spec_of(size_t parameter) const;
 
-  virtual void update_all(std::optional<double> lr, double gradient_scale) = 0;
+  virtual void update_all(std::optional<double> lr, double gradient_scale,
+                          const Tensor& gradient_factor) = 0;
+  // Where a step collects its work on the CUDA device that the parameters are on, empty; null on
+  // the CPU.
+  cuda::LaunchList* new_launches();
+  void run_launches();
   virtual bool has_state(size_t parameter) const = 0;
   // Lists the fields of the parameter's state, or of a blank one where there is none.
   virtual void list_state(size_t parameter, const UseFields& use) const = 0;
@@ -132,10 +145,11 @@ class AnyOptimizer {
   std::unordered_map<std::string, size_t> by_name_;
   OnNonFinite on_non_finite_ = OnNonFinite::apply;
   int64_t skipped_steps_ = 0;
+  std::shared_ptr<cuda::LaunchList> launches_;
 };
 
 // Gives each tensor among the fields its memory, zeroed and counted as optimizer state.
-void allocate_state(const StateFields& fields);
+void allocate_state(const StateFields& fields, Device device = Device());
 
 // The same as optimizer.state_size().
 StateSize state_size(const AnyOptimizer& optimizer);

@@ -6,7 +6,12 @@
 #include <unordered_set>
 
 #include "core/launch.h"
+#include "core/math.h"
 #include "optim/option_checks.h"
+
+#if defined(MINIM_WITH_CUDA)
+#include "core/cuda/launch_list.h"
+#endif
 
 namespace minim::optim {
 
@@ -28,23 +33,55 @@ void for_each_gradient(const NamedTensors& parameters, const Use& use) {
 
 }  // namespace
 
-// Sum of (x * scale)^2 over each block of a tensor.
+// Sum of (x * scale)^2 over each `width` elements of a tensor.
 template <class T>
 struct SquareSums {
-  double* sums;
-  const T* x;
-  int64_t n;
-  double scale;
+  struct Tensors {
+    double* sums;
+    const T* x;
+    int64_t n;
+    bool operator==(const Tensors&) const = default;
+  };
+  struct Numbers {
+    double scale;
+    int64_t width;
+    bool operator==(const Numbers&) const = default;
+  };
+  Tensors tensors;
+  Numbers numbers;
 
   template <class Group>
   HD void operator()(const Group& group, int64_t row) const {
-    const T* first = x + row * block;
-    const int64_t width = n - row * block < block ? n - row * block : block;
-    const double sum = group.sum(width, [&](int64_t i) {
-      const double value = double(Compute<T>(first[i])) * scale;
+    const int64_t width = numbers.width;
+    const int64_t begin = row * width, left = tensors.n - begin;
+    const T* const first = tensors.x + begin;
+    const double factor = numbers.scale;
+    const double sum = group.sum(left < width ? left : width, [=](int64_t i) {
+      const double value = double(Compute<T>(first[i])) * factor;
       return value * value;
     });
-    if (group.leader()) sums[row] = sum;
+    if (group.leader()) tensors.sums[row] = sum;
+  }
+};
+
+// Norm and coefficient from sums of squares.
+struct FinishClipping {
+  double *norm, *coefficient;
+  const double* sums;
+  int64_t n;
+  double max_norm;
+
+  template <class Group>
+  HD void operator()(const Group& group, int64_t) const {
+    const double* const from = sums;
+    const double sum = group.sum(n, [=](int64_t i) { return from[i]; });
+    if (!group.leader()) return;
+    *norm = math::sqrt(sum);
+    *coefficient = coefficient_of(*norm, max_norm);
+  }
+  HD static double coefficient_of(double norm, double max_norm) {
+    const double ratio = max_norm / (norm + 1e-6);
+    return ratio < 1.0 ? ratio : 1.0;
   }
 };
 
@@ -94,7 +131,8 @@ struct LimitGradient {
 namespace {
 
 // Place and value of the first number in a tensor that is none; there must be one.
-void locate_first(const Tensor& dense, NonFinite& found) {
+void locate_first(const Tensor& gradient, NonFinite& found) {
+  const Tensor dense = gradient.to(Device::cpu());
   dispatch_float(dense.dtype(), "find_non_finite", [&]<class T>() {
     const auto values = dense.values<T>();
     const auto first = std::ranges::find_if(
@@ -116,16 +154,55 @@ double sum_of(const Tensor& per_block) {
   return sum;
 }
 
+#if defined(MINIM_WITH_CUDA)
+
+Device device_of(const NamedTensors& parameters) {
+  return parameters.empty() ? Device::cpu() : parameters[0].tensor.device();
+}
+
+// The sums of squares of all gradients on a device, of a few thousand elements each.
+Tensor sums_on_device(const NamedTensors& parameters, Device device, double scale) {
+  constexpr int64_t width = 8192;
+  const auto rows_of = [](const Tensor& x) { return (x.numel() + width - 1) / width; };
+  Tensors gradients;
+  int64_t rows = 0;
+  for_each_gradient(parameters, [&](const NamedTensor& parameter, const Tensor& gradient) {
+    check(gradient.device() == device, "gradient_norm: {} is on {}, other parameters on {}",
+          parameter.name, gradient.device(), device);
+    gradients.push_back(gradient.contiguous());
+    rows += rows_of(gradient);
+  });
+  const Tensor sums = Tensor::empty({rows}, DType::f64, device);
+  cuda::LaunchList launches(device);
+  double* next = sums.data<double>();
+  for (const Tensor& x : gradients) {
+    dispatch_float(x.dtype(), "gradient_norm", [&]<class T>() {
+      launches.add<SquareSums<T>>(0, rows_of(x), {next, x.data<T>(), x.numel()}, {scale, width});
+    });
+    next += rows_of(x);
+  }
+  launches.run();
+  return sums;
+}
+
+#endif
+
 double norm_times(const NamedTensors& parameters, double scale) {
   const memory::Scope scope(memory::Category::workspace);
   double sum = 0;
+#if defined(MINIM_WITH_CUDA)
+  if (const Device device = device_of(parameters); device.is_cuda()) {
+    const Tensor sums = sums_on_device(parameters, device, scale);
+    return std::sqrt(sum_of(sums.to(Device::cpu())));
+  }
+#endif
   for_each_gradient(parameters, [&](const NamedTensor&, const Tensor& gradient) {
     const Tensor dense = gradient.contiguous();
     const int64_t n = dense.numel(), rows = (n + block - 1) / block;
     const Tensor sums = Tensor::empty({rows}, DType::f64);
     dispatch_float(dense.dtype(), "gradient_norm", [&]<class T>() {
       launch_rows(dense.device(), rows, block,
-                  SquareSums<T>{sums.data<double>(), dense.data<T>(), n, scale});
+                  SquareSums<T>{{sums.data<double>(), dense.data<T>(), n}, {scale, block}});
     });
     sum += sum_of(sums);
   });
@@ -171,17 +248,17 @@ std::optional<NonFinite> find_non_finite(const NamedTensors& parameters) {
     if (found) return;
     const Tensor dense = gradient.contiguous();
     const int64_t n = dense.numel(), rows = (n + block - 1) / block;
-    const Tensor nans = Tensor::empty({rows}, DType::i64);
-    const Tensor infinities = Tensor::empty({rows}, DType::i64);
+    const Tensor nans = dense.new_empty({rows}, DType::i64);
+    const Tensor infinities = dense.new_empty({rows}, DType::i64);
     dispatch_float(dense.dtype(), "find_non_finite", [&]<class T>() {
       launch_rows(
           dense.device(), rows, block,
           CountNonFinite<T>{nans.data<int64_t>(), infinities.data<int64_t>(), dense.data<T>(), n});
     });
     NonFinite counts{parameter.name, 0, 0, n, {}, 0};
-    for (const int64_t count : nans.values<int64_t>())
+    for (const int64_t count : nans.to_vector<int64_t>())
       counts.nans += count;
-    for (const int64_t count : infinities.values<int64_t>())
+    for (const int64_t count : infinities.to_vector<int64_t>())
       counts.infinities += count;
     if (counts.nans + counts.infinities == 0) return;
     locate_first(dense, counts);
@@ -192,7 +269,26 @@ std::optional<NonFinite> find_non_finite(const NamedTensors& parameters) {
 
 double clip_coefficient(double norm, double max_norm) {
   check_not_negative("clip_grad_norm", "max_norm", max_norm);
-  return std::min(1.0, max_norm / (norm + 1e-6));
+  return FinishClipping::coefficient_of(norm, max_norm);
+}
+
+Clipping clip_on_device(const NamedTensors& parameters, double max_norm) {
+  check_not_negative("clip_on_device", "max_norm", max_norm);
+  const memory::Scope scope(memory::Category::workspace);
+#if defined(MINIM_WITH_CUDA)
+  if (const Device device = device_of(parameters); device.is_cuda()) {
+    const Tensor sums = sums_on_device(parameters, device, 1.0);
+    const Clipping result = {Tensor::empty({1}, DType::f64, device),
+                             Tensor::empty({1}, DType::f64, device)};
+    // As one long row, whatever its length: by a block of threads.
+    launch_rows(device, 1, element_grain,
+                FinishClipping{result.norm.data<double>(), result.coefficient.data<double>(),
+                               sums.data<double>(), sums.numel(), max_norm});
+    return result;
+  }
+#endif
+  const double norm = gradient_norm(parameters);
+  return {Tensor::from({norm}, {1}), Tensor::from({clip_coefficient(norm, max_norm)}, {1})};
 }
 
 double clip_grad_norm(const NamedTensors& parameters, double max_norm) {

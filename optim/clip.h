@@ -31,6 +31,15 @@ std::optional<NonFinite> find_non_finite(const NamedTensors& parameters);
 // given to step() as gradient_scale, which saves a pass over the gradients.
 double clip_coefficient(double norm, double max_norm);
 
+// Norm and coefficient of a step on the device that has the gradients: one f64 each.
+struct Clipping {
+  Tensor norm, coefficient;
+};
+// gradient_norm() and clip_coefficient() in one, computed where the gradients are, without waiting:
+//   const auto [norm, coefficient] = clip_on_device(model.parameters(), 1.0);
+//   optimizer.step({.gradient_factor = coefficient});
+Clipping clip_on_device(const NamedTensors& parameters, double max_norm);
+
 // Scales all gradients so that their norm is at most max_norm; returns the norm before, as logs
 // show it. Throws, and scales nothing, where a gradient is not finite, naming its parameter.
 double clip_grad_norm(const NamedTensors& parameters, double max_norm);

@@ -6,6 +6,8 @@
 #include <string_view>
 #include <vector>
 
+#include "core/portable.h"
+
 namespace minim::optim {
 
 // What each of the 256 codes of a byte stands for, between -1 and 1, and the nearest code to any
@@ -49,11 +51,11 @@ class CodeMap {
   // boundary at most. The cell's entry has its lower code in the upper half, and in the lower half
   // the complement of the boundary's remaining 16 bits, so that adding those of the float carries
   // into the code where it lies beyond the boundary.
-  static uint8_t find(const uint32_t* search, uint16_t upper, uint16_t lower) {
+  HD static uint8_t find(const uint32_t* search, uint16_t upper, uint16_t lower) {
     return uint8_t((search[upper] + lower) >> 16);
   }
   // The bits of x in an order that grows with the code.
-  static uint32_t key_of(float x, uint32_t flip) {
+  HD static uint32_t key_of(float x, uint32_t flip) {
     const uint32_t bits = std::bit_cast<uint32_t>(x);
     return bits ^ (uint32_t(int32_t(bits) >> 31) & flip);
   }

@@ -145,7 +145,7 @@ void AnyOptimizer::load_state_dict(const NamedTensors& tensors, const Metadata& 
       continue;
     }
     replace_state(i, [&](const StateFields& fields) {
-      allocate_state(fields);
+      allocate_state(fields, parameters_[i].tensor.device());
       for (const StateField& field : fields) {
         const Tensor& from = given.at(fmt::format("{}.{}", parameters_[i].name, field.key));
         if (Tensor* const* tensor = std::get_if<Tensor*>(&field.value))

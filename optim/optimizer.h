@@ -23,6 +23,10 @@
 // find its rate itself
 //   finds_rate(const Options&)                    whether it does under these options
 //   found_rate(const State&, const Options&)      the rate of the last update
+// where numbers of its state are computed on the parameter's device
+//   fetch(State&)                                 brings them to the host, which may wait
+// and where all parameters on a device are to be updated by few launches (optim/step_elements.h)
+//   batches = true                                update() adds to Update::launches if there are
 namespace minim::optim {
 
 // What update() gets of one parameter.
@@ -31,6 +35,9 @@ struct Update {
   const Tensor& parameter;  // contiguous; written in place
   const Tensor& gradient;   // contiguous, of the parameter's shape and dtype; not written
   double gradient_scale;    // to be multiplied onto each gradient as it is read
+  // For rules with `batches`, where the parameter is on a CUDA device; else null.
+  cuda::LaunchList* launches = nullptr;     // collects the step's work instead of running it
+  const double* gradient_factor = nullptr;  // on the device: one more factor, or null
 };
 
 template <class Rule>
@@ -62,15 +69,20 @@ class Optimizer final : public AnyOptimizer {
       if (finds_rate_under(options)) return true;
     return false;
   }
-  std::optional<double> last_lr(size_t group) const override { return last_lr_.at(group); }
+  std::optional<double> last_lr(size_t group) const override {
+    if constexpr (requires(const State& state) { Rule::found_rate(state, options_); })
+      if (const auto& of = rate_is_found_by_.at(group))
+        return Rule::found_rate(*fetched(*of), group_options_[group]);
+    return last_lr_.at(group);
+  }
 
   // State of a parameter by its full name. Throws, naming similar ones, if there is no such
   // parameter, and if it has had no gradient yet.
   const State& state(std::string_view parameter) const {
-    const std::optional<State>& state = states_[index_of(parameter)];
-    check(state.has_value(), "{}: {} has no state yet, as it has had no gradient", Rule::name,
+    const size_t i = index_of(parameter);
+    check(states_[i].has_value(), "{}: {} has no state yet, as it has had no gradient", Rule::name,
           parameter);
-    return *state;
+    return *fetched(i);
   }
 
   // A parameter and its state; null before its first gradient.
@@ -83,16 +95,17 @@ class Optimizer final : public AnyOptimizer {
   std::vector<Item> items() const {
     std::vector<Item> items;
     for (size_t i = 0; i < parameters().size(); ++i)
-      items.push_back(
-          {parameters()[i].name, parameters()[i].tensor, states_[i] ? &*states_[i] : nullptr});
+      items.push_back({parameters()[i].name, parameters()[i].tensor, fetched(i)});
     return items;
   }
 
  protected:
-  void update_all(std::optional<double> lr, double gradient_scale) override;
+  void update_all(std::optional<double> lr, double gradient_scale,
+                  const Tensor& gradient_factor) override;
   bool has_state(size_t parameter) const override { return states_[parameter].has_value(); }
   void list_state(size_t parameter, const UseFields& use) const override {
-    State state = states_[parameter].value_or(State{});  // its tensors are handles
+    const State* own = fetched(parameter);
+    State state = own ? *own : State{};  // its tensors are handles
     StateFields fields;
     Rule::list_state(state, spec_of(parameter), options_for(parameter), fields);
     use(fields);
@@ -123,6 +136,14 @@ class Optimizer final : public AnyOptimizer {
     else
       return false;
   }
+  static constexpr bool batches = requires { Rule::batches; };
+  // The state with all its numbers, null where there is none.
+  const State* fetched(size_t parameter) const {
+    std::optional<State>& state = states_[parameter];
+    if constexpr (requires(State & own) { Rule::fetch(own); })
+      if (state) Rule::fetch(*state);
+    return state ? &*state : nullptr;
+  }
   // The rate of an update that was just made.
   static std::optional<double> rate_of(const State& state, const Options& options) {
     if constexpr (requires { Rule::found_rate(state, options); })
@@ -137,7 +158,10 @@ class Optimizer final : public AnyOptimizer {
   Options options_;
   std::vector<Options> group_options_;
   std::vector<std::optional<double>> last_lr_;  // by group
-  std::deque<std::optional<State>> states_;  // by parameter; never moved, so that users may hold on
+  // By group: the parameter whose update found the rate, where that is still on a device.
+  std::vector<std::optional<size_t>> rate_is_found_by_;
+  // By parameter; never moved, so that users may hold on. Reading one may fetch its numbers.
+  mutable std::deque<std::optional<State>> states_;
 };
 
 // --- implementation ---
@@ -156,6 +180,7 @@ void Optimizer<Rule>::add_group(ParameterGroup group, Options options) {
   append(std::move(group));
   group_options_.push_back(std::move(options));
   last_lr_.emplace_back();
+  rate_is_found_by_.emplace_back();
   states_.resize(parameters().size());
 }
 
@@ -188,7 +213,8 @@ auto Optimizer<Rule>::at_rate(size_t group, double lr) const -> Options {
 }
 
 template <class Rule>
-void Optimizer<Rule>::update_all(std::optional<double> lr, double gradient_scale) {
+void Optimizer<Rule>::update_all(std::optional<double> lr, double gradient_scale,
+                                 const Tensor& gradient_factor) {
   check(std::isfinite(gradient_scale), "{}: gradient_scale is {}, must be finite", Rule::name,
         gradient_scale);
   const NoGrad no_grad;
@@ -196,18 +222,37 @@ void Optimizer<Rule>::update_all(std::optional<double> lr, double gradient_scale
   if (lr)
     for (size_t g = 0; g < now.size(); ++g)
       now[g] = at_rate(g, *lr);
+  cuda::LaunchList* const launches = batches ? new_launches() : nullptr;
+  const double* factor = nullptr;
+  if (gradient_factor.defined()) {
+    if (launches != nullptr && gradient_factor.device().is_cuda())
+      factor = gradient_factor.data<double>();
+    else
+      gradient_scale *= gradient_factor.item();
+  }
   std::vector<bool> seen(groups().size());
+  Tensors gradients;  // that live until the launches have them
   for (size_t i = 0; i < parameters().size(); ++i) {
     const auto& [name, tensor, group] = parameters()[i];
     if (!tensor.grad().defined()) continue;
     const memory::Scope scope(memory::Category::workspace);
     const Tensor gradient = tensor.grad().contiguous();
-    if (!states_[i]) replace_state(i, allocate_state);
-    rule_.update(Update{name, tensor, gradient, gradient_scale}, *states_[i], now[group]);
-    if (!seen[group]) last_lr_[group] = rate_of(*states_[i], now[group]);
+    if (launches != nullptr) gradients.push_back(gradient);
+    if (!states_[i])
+      replace_state(i, [&](const StateFields& fields) { allocate_state(fields, tensor.device()); });
+    rule_.update(Update{name, tensor, gradient, gradient_scale, launches, factor}, *states_[i],
+                 now[group]);
+    if (!seen[group]) {
+      rate_is_found_by_[group].reset();
+      if (launches != nullptr && finds_rate_under(now[group]))
+        rate_is_found_by_[group] = i;
+      else
+        last_lr_[group] = rate_of(*states_[i], now[group]);
+    }
     seen[group] = true;
     tensor.bump_version();
   }
+  if (launches != nullptr) run_launches();
 }
 
 template <class Rule>
@@ -216,7 +261,7 @@ void Optimizer<Rule>::replace_state(size_t parameter, const UseFields& fill) {
     if (!shares_) {
       StateFields fields;
       rule_.shared_state(fields);
-      allocate_state(fields);
+      allocate_state(fields, parameters()[parameter].tensor.device());
       shares_ = true;
     }
   }

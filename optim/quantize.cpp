@@ -34,7 +34,7 @@ Quantized quantize_blockwise(const Tensor& x, const CodeMap& map, int64_t block)
   check_block("quantize_blockwise", block);
   check(is_floating(x.dtype()), "quantize_blockwise: needs f32, f64, f16 or bf16, got {}",
         name_of(x.dtype()));
-  const Tensor dense = convert(x.contiguous(), DType::f32);
+  const Tensor dense = convert(x.contiguous(), DType::f32).to(Device::cpu());
   const int64_t n = x.numel(), blocks = blocks_of(n, block);
   Quantized result = {Tensor::empty(x.shape(), DType::u8), Tensor::empty({blocks}), block};
   const float* from = dense.data<float>();
@@ -47,7 +47,7 @@ Quantized quantize_blockwise(const Tensor& x, const CodeMap& map, int64_t block)
     absmax[b] =
         quantize_block(from + first, largest.value(), map, count < block, codes + first, count);
   });
-  return result;
+  return {result.codes.to(x.device()), result.absmax.to(x.device()), block};
 }
 
 Tensor dequantize_blockwise(const Quantized& quantized, const CodeMap& map) {
@@ -60,7 +60,8 @@ Tensor dequantize_blockwise(const Quantized& quantized, const CodeMap& map) {
   check(absmax.shape() == Shape{blocks_of(n, block)},
         "dequantize_blockwise: absmax has shape {}, must have [{}] for {} codes in blocks of {}",
         absmax.shape(), blocks_of(n, block), n, block);
-  const Tensor dense = codes.contiguous(), scales = absmax.contiguous();
+  const Tensor dense = codes.contiguous().to(Device::cpu());
+  const Tensor scales = absmax.contiguous().to(Device::cpu());
   const Tensor x = Tensor::empty(codes.shape());
   const uint8_t* from = dense.data<uint8_t>();
   const float* scale = scales.data<float>();
@@ -68,7 +69,7 @@ Tensor dequantize_blockwise(const Quantized& quantized, const CodeMap& map) {
   each_block(n, block, [&](int64_t b, int64_t first, int64_t count) {
     dequantize_block(from + first, scale[b], map.values().data(), to + first, count);
   });
-  return x;
+  return x.to(codes.device());
 }
 
 }  // namespace minim::optim

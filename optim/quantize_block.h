@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <bit>
 #include <cstdint>
-#include <limits>
 
+#include "optim/adam8bit_formula.h"
 #include "optim/code_map.h"
 #include "optim/quantize.h"
 
@@ -33,11 +33,8 @@ class LargestMagnitude {
 // for it.
 inline float quantize_block(const float* x, float absmax, const CodeMap& map, bool is_last,
                             uint8_t* codes, int64_t n) {
-  float divisor = absmax == 0.0f ? 1.0f : absmax;
-  if (map.rules().raise_scales) {
-    divisor = absmax < 1e-38f ? 1e-38f : absmax;
-    if (is_last) absmax = divisor;
-  }
+  const float divisor = divisor_of(absmax, map.rules().raise_scales);
+  if (map.rules().raise_scales && is_last) absmax = divisor;
   const uint32_t* search = map.search();
   const uint32_t flip = map.flip();
   // Keys in two halves: indices that lie in memory are looked up faster than those in registers.
@@ -48,12 +45,8 @@ inline float quantize_block(const float* x, float absmax, const CodeMap& map, bo
     lower[i] = uint16_t(key);
   };
   if (map.rules().floor && divisor > 1.0f) {
-    // The quotient may underflow, but is positive still: no less than the smallest float.
-    for (int64_t i = 0; i < n; ++i) {
-      const int32_t quotient = std::bit_cast<int32_t>(x[i] / divisor);
-      const int32_t least = x[i] > 0.0f ? 1 : std::numeric_limits<int32_t>::min();
-      split(i, std::bit_cast<float>(std::max(quotient, least)));
-    }
+    for (int64_t i = 0; i < n; ++i)
+      split(i, positive_quotient(x[i], divisor));
   } else {
     for (int64_t i = 0; i < n; ++i)
       split(i, x[i] / divisor);

@@ -1,31 +1,30 @@
 #include "optim/sgd.h"
 
-#include "core/launch.h"
 #include "optim/option_checks.h"
+#include "optim/step_elements.h"
 
 namespace minim::optim {
 
-// One element of one step.
-template <class T, bool with_momentum>
-struct SgdStep {
-  using R = Compute<T>;
-  T* p;
-  const T* g;
-  R* buffer;
-  R gradient_scale, weight_decay;  // the scale is negative to maximise
-  R keep, add;                     // momentum and 1 - dampening; 0 and 1 at the first step
-  R from_gradient, from_buffer;    // 1 and momentum with nesterov, else 0 and 1
+// One weight of one step.
+template <class R, bool with_momentum>
+struct SgdFormula {
+  static constexpr int states = with_momentum ? 1 : 0;  // the average
+
+  R weight_decay;
+  R keep, add;                   // momentum and 1 - dampening; 0 and 1 at the first step
+  R from_gradient, from_buffer;  // 1 and momentum with nesterov, else 0 and 1
   R lr;
 
-  HD void operator()(int64_t i) const {
-    R grad = R(g[i]) * gradient_scale + weight_decay * R(p[i]);
+  HD R operator()(R p, R g, [[maybe_unused]] R* state) const {
+    R grad = g + weight_decay * p;
     if constexpr (with_momentum) {
-      const R average = keep * buffer[i] + add * grad;
-      buffer[i] = average;
+      const R average = keep * state[0] + add * grad;
+      state[0] = average;
       grad = from_gradient * grad + from_buffer * average;
     }
-    p[i] = T(R(p[i]) - lr * grad);
+    return p - lr * grad;
   }
+  bool operator==(const SgdFormula&) const = default;
 };
 
 void SgdRule::list_options(Options& options, OptionFields& fields) {
@@ -62,13 +61,17 @@ void SgdRule::update(const Update& u, State& state, const Options& o) {
   dispatch_float(u.parameter.dtype(), name, [&]<class T>() {
     using R = Compute<T>;
     const auto launch = [&]<bool with_momentum>() {
-      launch_elements(u.parameter.device(), u.parameter.numel(),
-                      SgdStep<T, with_momentum>{
-                          u.parameter.data<T>(), u.gradient.data<T>(),
-                          with_momentum ? state.momentum_buffer.data<R>() : nullptr,
-                          R(o.maximize ? -u.gradient_scale : u.gradient_scale), R(o.weight_decay),
-                          R(first ? 0.0 : o.momentum), R(first ? 1.0 : 1.0 - o.dampening),
-                          R(o.nesterov ? 1.0 : 0.0), R(o.nesterov ? o.momentum : 1.0), R(o.lr)});
+      const SgdFormula<R, with_momentum> formula{R(o.weight_decay),
+                                                 R(first ? 0.0 : o.momentum),
+                                                 R(first ? 1.0 : 1.0 - o.dampening),
+                                                 R(o.nesterov ? 1.0 : 0.0),
+                                                 R(o.nesterov ? o.momentum : 1.0),
+                                                 R(o.lr)};
+      const double scale = o.maximize ? -u.gradient_scale : u.gradient_scale;
+      if constexpr (with_momentum)
+        step_elements<T>(u, scale, formula, {&state.momentum_buffer});
+      else
+        step_elements<T>(u, scale, formula, {});
     };
     o.momentum != 0.0 ? launch.template operator()<true>() : launch.template operator()<false>();
   });

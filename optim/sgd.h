@@ -14,6 +14,7 @@ namespace minim::optim {
 //   p      <- p - lr * buffer, or with nesterov p - lr * (g + momentum * buffer)
 struct SgdRule {
   static constexpr std::string_view name = "sgd";
+  static constexpr bool batches = true;
 
   struct Options {
     double lr = 1e-3;

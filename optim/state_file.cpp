@@ -5,7 +5,11 @@
 namespace minim::optim {
 
 void save_state(const AnyOptimizer& optimizer, const std::string& path) {
-  write_safetensors(path, optimizer.state_dict(), optimizer.metadata());
+  const memory::Scope scope(memory::Category::data);
+  NamedTensors state = optimizer.state_dict();
+  for (NamedTensor& entry : state)
+    entry.tensor = entry.tensor.to(Device::cpu());
+  write_safetensors(path, state, optimizer.metadata());
 }
 
 void load_state(AnyOptimizer& optimizer, const std::string& path, OtherOptions other) {

@@ -7,6 +7,11 @@
 namespace minim::optim {
 
 bool AnyOptimizer::step(const StepOptions& options) {
+  if (const Tensor& factor = options.gradient_factor; factor.defined())
+    check(factor.dtype() == DType::f64 && factor.numel() == 1 &&
+              (factor.device().is_cpu() || factor.device() == parameters_[0].tensor.device()),
+          "{}: gradient_factor is {} {} on {}, must be one f64 on {}", name(),
+          name_of(factor.dtype()), factor.shape(), factor.device(), parameters_[0].tensor.device());
   if (on_non_finite_ != OnNonFinite::apply) {
     NamedTensors all;
     for (const Parameter& parameter : parameters_)
@@ -24,7 +29,7 @@ bool AnyOptimizer::step(const StepOptions& options) {
            name(), culprit->to_string(), culprit->first_value, culprit->first);
     }
   }
-  update_all(options.lr, options.gradient_scale);
+  update_all(options.lr, options.gradient_scale, options.gradient_factor);
   return true;
 }
 

@@ -18,6 +18,13 @@ Tensor parameter(const std::vector<T>& values, const Shape& shape) {
   return p;
 }
 
+// The CPU, and a CUDA device where there is one.
+inline std::vector<Device> devices() {
+  std::vector<Device> all = {Device::cpu()};
+  if (cuda::device_count() > 0) all.push_back(Device::cuda());
+  return all;
+}
+
 // A parameter with one element.
 inline Tensor scalar(double value) {
   return parameter(std::vector<double>{value}, {1});

@@ -56,14 +56,15 @@ Tensor gradient(const json& test, const Checkpoint& data, const std::string& par
 // Ten steps of one case; returns the largest error of a parameter. The state must hold what the
 // library's holds under the same names, and nothing else.
 template <class Rule>
-double compare(const json& test, const Checkpoint& data, const std::string& variant, DType dtype,
-               const typename Rule::Options& options, double bound) {
+double compare(Device device, const json& test, const Checkpoint& data, const std::string& variant,
+               DType dtype, const typename Rule::Options& options, double bound) {
   const std::string name = test["name"];
   CAPTURE(name);
   CAPTURE(variant);
+  CAPTURE(device.to_string());
   NamedTensors parameters;
   for (const std::string parameter : test["params"]) {
-    Tensor p = convert(data.tensor(name + "/" + parameter + "/p0"), dtype).clone();
+    Tensor p = convert(data.tensor(name + "/" + parameter + "/p0"), dtype).clone().to(device);
     p.set_requires_grad();
     parameters.push_back({parameter, p});
   }
@@ -72,7 +73,10 @@ double compare(const json& test, const Checkpoint& data, const std::string& vari
   for (int64_t step = 1; step <= test["steps"]; ++step) {
     CAPTURE(step);
     for (auto& [parameter, p] : parameters)
-      p.set_grad(gradient(test, data, parameter, step, dtype));
+      if (const Tensor g = gradient(test, data, parameter, step, dtype); g.defined())
+        p.set_grad(g.to(device));
+      else
+        p.set_grad(Tensor());
     test.contains("lr_per_step") ? optimizer.step(test["lr_per_step"][size_t(step - 1)])
                                  : optimizer.step();
     for (const NamedTensor& own : parameters) {
@@ -101,7 +105,8 @@ double compare(const json& test, const Checkpoint& data, const std::string& vari
 
 // Every case in both precisions, with the bounds that the README of the data derives.
 template <class Rule>
-void compare_all(const std::string& family, typename Rule::Options (*options)(const json&)) {
+void compare_all(Device device, const std::string& family,
+                 typename Rule::Options (*options)(const json&)) {
   const json table = read_optimizer_json(family + ".json");
   const Checkpoint data = read_safetensors(optimizer_references + family + ".safetensors");
   for (const auto& [variant, dtype, bound] :
@@ -112,11 +117,12 @@ void compare_all(const std::string& family, typename Rule::Options (*options)(co
       const bool amplified = test["name"] == "lr_above_cap";
       if (amplified && dtype == DType::f32) continue;
       const double allowed = amplified ? 10 * bound : bound;
-      worst = std::max(
-          worst, compare<Rule>(test, data, variant, dtype, options(test["options"]), allowed));
+      worst = std::max(worst, compare<Rule>(device, test, data, variant, dtype,
+                                            options(test["options"]), allowed));
     }
-    MESSAGE(family << " " << std::string(variant) << ": worst error of a parameter " << worst
-                   << ", allowed " << bound);
+    MESSAGE(device.to_string() << " " << family << " " << std::string(variant)
+                               << ": worst error of a parameter " << worst << ", allowed "
+                               << bound);
   }
 }
 
@@ -161,11 +167,13 @@ void follow(const std::string& label, const Shape& shape, const typename Rule::O
 }  // namespace
 
 TEST_CASE("adafactor: every reference trajectory of transformers.optimization.Adafactor") {
-  compare_all<AdafactorRule>("adafactor_hf", hf_options);
+  for (const Device device : devices())
+    compare_all<AdafactorRule>(device, "adafactor_hf", hf_options);
 }
 
 TEST_CASE("adafactor_torch: every reference trajectory of torch.optim.Adafactor") {
-  compare_all<AdafactorTorchRule>("adafactor_torch", torch_options);
+  for (const Device device : devices())
+    compare_all<AdafactorTorchRule>(device, "adafactor_torch", torch_options);
 }
 
 TEST_CASE("adafactor: what Hugging Face refuses, be it only at the first step, is refused") {

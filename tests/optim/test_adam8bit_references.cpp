@@ -74,12 +74,12 @@ void compare_codes(const Tensor& codes, const Tensor& absmax, const Tensor& its_
 
 // Runs one case and compares every step with one variant of the references.
 template <class Optimizer, class Options>
-Tally run(const Checkpoint& data, const json& table, const json& test, const std::string& variant,
-          const Options& options) {
+Tally run(Device device, const Checkpoint& data, const json& table, const json& test,
+          const std::string& variant, const Options& options) {
   const std::string name = test["name"];
   NamedTensors parameters;
   for (const std::string parameter : test["params"]) {
-    Tensor p = data.tensor(name + "/" + parameter + "/p0").clone();
+    Tensor p = data.tensor(name + "/" + parameter + "/p0").clone().to(device);
     p.set_requires_grad();
     parameters.push_back({parameter, p});
   }
@@ -91,7 +91,7 @@ Tally run(const Checkpoint& data, const json& table, const json& test, const std
       const auto& without = test.value("steps_without_grad", json::object());
       const std::set<int64_t> skipped = without.value(parameter, std::set<int64_t>{});
       const Tensor gradients = data.tensor(name + "/" + parameter + "/grad");
-      p.set_grad(skipped.contains(step) ? Tensor() : row(gradients, step - 1));
+      p.set_grad(skipped.contains(step) ? Tensor() : row(gradients, step - 1).to(device));
     }
     optimizer.step();
     for (const auto& [parameter, p, state] : optimizer.items()) {
@@ -120,8 +120,8 @@ Tally run(const Checkpoint& data, const json& table, const json& test, const std
 }
 
 template <class Optimizer>
-Tally run(const Checkpoint& data, const json& table, const json& test, const std::string& variant,
-          const std::string& behaviour) {
+Tally run(Device device, const Checkpoint& data, const json& table, const json& test,
+          const std::string& variant, const std::string& behaviour) {
   const json& o = test["options"];
   const bool full = variant == "full_precision_states";
   typename Optimizer::Options options = {
@@ -132,13 +132,14 @@ Tally run(const Checkpoint& data, const json& table, const json& test, const std
       .weight_decay = o["weight_decay"],
       .min_8bit_size = full ? int64_t(1) << 40 : int64_t(o["min_8bit_size"]),
       .behaviour = behaviour};
-  return run<Optimizer>(data, table, test, variant, options);
+  return run<Optimizer>(device, data, table, test, variant, options);
 }
 
-Tally run(const Checkpoint& data, const json& table, const json& test, const std::string& variant,
-          const std::string& behaviour) {
-  return test["class"] == "Adam8bit" ? run<Adam8bit>(data, table, test, variant, behaviour)
-                                     : run<AdamW8bit>(data, table, test, variant, behaviour);
+Tally run(Device device, const Checkpoint& data, const json& table, const json& test,
+          const std::string& variant, const std::string& behaviour) {
+  return test["class"] == "Adam8bit"
+             ? run<Adam8bit>(device, data, table, test, variant, behaviour)
+             : run<AdamW8bit>(device, data, table, test, variant, behaviour);
 }
 
 }  // namespace
@@ -150,20 +151,22 @@ TEST_CASE("adam8bit: every reference trajectory of bitsandbytes, code for code")
   const Checkpoint data = read_safetensors(folder + "adam8bit.safetensors");
   Tally all;
   for (const json& test : table["cases"])
-    for (const std::string variant : test["variants"]) {
-      const std::string name = test["name"];
-      CAPTURE(name);
-      CAPTURE(variant);
-      const Tally tally = run(data, table, test, variant,
-                              variant == "floor" ? "bitsandbytes_floor" : "bitsandbytes");
-      CHECK(tally.worst_parameter <= 5e-6);
-      CHECK(tally.worst_scale <= 1e-6);
-      CHECK(tally.different == 0);
-      all.worst_parameter = std::max(all.worst_parameter, tally.worst_parameter);
-      all.worst_scale = std::max(all.worst_scale, tally.worst_scale);
-      all.codes += tally.codes;
-      all.different += tally.different;
-    }
+    for (const std::string variant : test["variants"])
+      for (const Device device : devices()) {
+        const std::string name = test["name"];
+        CAPTURE(name);
+        CAPTURE(variant);
+        CAPTURE(device.to_string());
+        const Tally tally = run(device, data, table, test, variant,
+                                variant == "floor" ? "bitsandbytes_floor" : "bitsandbytes");
+        CHECK(tally.worst_parameter <= 5e-6);
+        CHECK(tally.worst_scale <= 1e-6);
+        CHECK(tally.different == 0);
+        all.worst_parameter = std::max(all.worst_parameter, tally.worst_parameter);
+        all.worst_scale = std::max(all.worst_scale, tally.worst_scale);
+        all.codes += tally.codes;
+        all.different += tally.different;
+      }
   CHECK(all.codes > 60000);
   MESSAGE("worst error of a parameter " << all.worst_parameter << ", allowed 5e-6; of a scale "
                                         << all.worst_scale << "; " << all.different << " of "
@@ -180,7 +183,7 @@ TEST_CASE("adam8bit: our own behaviour is the library's with a floor, code for c
       const std::string name = test["name"];
       CAPTURE(name);
       if (variant != "floor") continue;
-      const Tally tally = run(data, table, test, variant, "minim");
+      const Tally tally = run(Device::cpu(), data, table, test, variant, "minim");
       CHECK(tally.worst_parameter <= 5e-6);
       CHECK(tally.different == 0);
     }

@@ -26,11 +26,7 @@ AdamWRule::Options options_from(const json& o) {
           .maximize = o["maximize"]};
 }
 
-}  // namespace
-
-// Ten steps under every option, against torch.optim.AdamW: parameters after each step, and the
-// state after steps 1, 2 and 10. Bounds as the README of the data derives them.
-TEST_CASE("adamw: every reference trajectory of torch.optim.AdamW") {
+void follow_references(Device device) {
   const json table = read_optimizer_json("adamw.json");
   const Checkpoint data = read_safetensors(optimizer_references + "adamw.safetensors");
   for (const auto& [label, dtype, bound] :
@@ -43,7 +39,7 @@ TEST_CASE("adamw: every reference trajectory of torch.optim.AdamW") {
       CAPTURE(variant);
       NamedTensors parameters;
       for (const std::string parameter : test["params"]) {
-        Tensor p = convert(data.tensor(name + "/" + parameter + "/p0"), dtype).clone();
+        Tensor p = convert(data.tensor(name + "/" + parameter + "/p0"), dtype).clone().to(device);
         p.set_requires_grad();
         parameters.push_back({parameter, p});
       }
@@ -67,7 +63,8 @@ TEST_CASE("adamw: every reference trajectory of torch.optim.AdamW") {
           const auto& without = test.value("steps_without_grad", json::object());
           const std::set<int64_t> skipped = without.value(parameter, std::set<int64_t>{});
           const Tensor gradients = data.tensor(name + "/" + parameter + "/grad");
-          p.set_grad(skipped.contains(step) ? Tensor() : convert(row(gradients, step - 1), dtype));
+          p.set_grad(skipped.contains(step) ? Tensor()
+                                            : convert(row(gradients, step - 1), dtype).to(device));
         }
         test.contains("lr_per_step") ? optimizer.step(test["lr_per_step"][size_t(step - 1)])
                                      : optimizer.step();
@@ -96,7 +93,19 @@ TEST_CASE("adamw: every reference trajectory of torch.optim.AdamW") {
         }
       }
     }
-    MESSAGE(variant << ": worst error of a parameter " << worst << ", allowed " << bound);
+    MESSAGE(device.to_string() << " " << variant << ": worst error of a parameter " << worst
+                               << ", allowed " << bound);
+  }
+}
+
+}  // namespace
+
+// Ten steps under every option, against torch.optim.AdamW: parameters after each step, and the
+// state after steps 1, 2 and 10. Bounds as the README of the data derives them.
+TEST_CASE("adamw: every reference trajectory of torch.optim.AdamW") {
+  for (const Device device : devices()) {
+    CAPTURE(device.to_string());
+    follow_references(device);
   }
 }
 

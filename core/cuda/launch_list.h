@@ -1,0 +1,167 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "core/cuda/device.h"
+#include "core/cuda/groups.h"
+#include "core/cuda/launchers.h"
+#include "core/cuda/store.h"
+#include "core/tensor.h"
+
+// One launch for the same work on many tensors. A kernel for it is a row kernel in two parts:
+//   Tensors, Numbers                   structs with ==: where the data is, and all else
+//   Kernel{tensors, numbers}           an aggregate of the two
+//   operator()(group, row)             as in launch_rows()
+// What is Tensors lies in a table on the device, which is written when it differs from the last
+// run's; Numbers, which few tensors have differently, go with each launch.
+namespace minim::cuda {
+
+template <class Kernel>
+struct ListEntry {
+  typename Kernel::Tensors tensors;
+  int64_t first_row;  // among those of the launch
+  int64_t set;        // of numbers
+  bool operator==(const ListEntry&) const = default;
+};
+
+inline constexpr int64_t most_sets = 16;
+
+template <class Kernel>
+struct NumberSets {
+  typename Kernel::Numbers of[most_sets];
+};
+
+template <class Kernel>
+__global__ void __launch_bounds__(block_threads)
+    listed_rows_kernel(const ListEntry<Kernel>* entries, int count, const NumberSets<Kernel> sets) {
+  const int64_t row = blockIdx.x;
+  int low = 0, high = count - 1;  // the last entry that does not begin behind the row
+  while (low < high) {
+    const int middle = (low + high + 1) / 2;
+    if (entries[middle].first_row <= row)
+      low = middle;
+    else
+      high = middle - 1;
+  }
+  const Kernel kernel{entries[low].tensors, sets.of[entries[low].set]};
+  kernel(BlockGroup(), row - entries[low].first_row);
+}
+
+// Collects work on tensors of one device, and runs it in as few launches as there are stages, kinds
+// of kernels and sixteens of different Numbers. Used over and over for the same tensors, it neither
+// allocates nor waits.
+class LaunchList {
+ public:
+  explicit LaunchList(Device device) : device_(device) {}
+
+  // Forgets what was added and not run.
+  void clear() {
+    for (const auto& bucket : buckets_)
+      bucket->clear();
+    scratch_used_ = 0;
+  }
+
+  // Blocks of threads are to run the kernel for `rows` rows, after all that is added to earlier
+  // stages.
+  template <class Kernel>
+  void add(int stage, int64_t rows, const typename Kernel::Tensors& tensors,
+           const typename Kernel::Numbers& numbers) {
+    if (rows > 0) bucket<Kernel>(stage).add(rows, tensors, numbers);
+  }
+
+  // Uninitialised memory for what stages hand to each other; the same from run to run where it is
+  // asked for in the same order.
+  Tensor scratch(const Shape& shape, DType dtype);
+
+  // Runs and forgets what was added.
+  void run();
+
+ private:
+  struct AnyBucket {
+    explicit AnyBucket(int stage) : stage(stage) {}
+    virtual ~AnyBucket() = default;
+    AnyBucket(const AnyBucket&) = delete;
+    AnyBucket& operator=(const AnyBucket&) = delete;
+    virtual void clear() = 0;
+    virtual void run(Device device) = 0;
+    int stage;
+  };
+
+  template <class Kernel>
+  struct Bucket final : AnyBucket {
+    using AnyBucket::AnyBucket;
+    struct Launch {
+      size_t first_entry;
+      int64_t rows;
+    };
+
+    void add(int64_t rows, const typename Kernel::Tensors& tensors,
+             const typename Kernel::Numbers& numbers) {
+      size_t set = launches.empty() ? sets.size() : (launches.size() - 1) * most_sets;
+      while (set < sets.size() && !(sets[set] == numbers))
+        ++set;
+      if (set == sets.size()) {
+        if (set % most_sets == 0) launches.push_back({entries.size(), 0});
+        sets.push_back(numbers);
+      }
+      entries.push_back({tensors, launches.back().rows, int64_t(set) % most_sets});
+      launches.back().rows += rows;
+    }
+    void clear() override {
+      entries.clear();
+      sets.clear();
+      launches.clear();
+    }
+    void run(Device device) override {
+      if (entries.empty()) return;
+      const cudaStream_t queue = stream(device);
+      if (entries != written) {
+        const auto bytes = int64_t(entries.size() * sizeof(entries[0]));
+        if (!table.defined() || table.numel() < bytes) {
+          const memory::Scope scope(memory::Category::workspace);
+          table = Tensor::empty({bytes}, DType::u8, device);
+        }
+        store(table.raw(), entries.data(), size_t(bytes), queue);
+        written = entries;
+      }
+      const auto* first = static_cast<const ListEntry<Kernel>*>(table.raw());
+      for (size_t i = 0; i < launches.size(); ++i) {
+        const size_t begin = launches[i].first_entry;
+        const size_t end = i + 1 < launches.size() ? launches[i + 1].first_entry : entries.size();
+        NumberSets<Kernel> chosen{};
+        for (size_t k = 0; k < most_sets && i * most_sets + k < sets.size(); ++k)
+          chosen.of[k] = sets[i * most_sets + k];
+        launch(listed_rows_kernel<Kernel>,
+               {.blocks = {launches[i].rows}, .threads = {block_threads}, .stream = queue},
+               first + begin, int(end - begin), chosen);
+      }
+      clear();
+    }
+
+    std::vector<ListEntry<Kernel>> entries, written;  // of this run, and in the table
+    std::vector<typename Kernel::Numbers> sets;       // sixteen for each launch
+    std::vector<Launch> launches;
+    Tensor table;
+  };
+
+  template <class Kernel>
+  Bucket<Kernel>& bucket(int stage) {
+    for (const auto& known : buckets_)
+      if (auto* own = dynamic_cast<Bucket<Kernel>*>(known.get()); own && own->stage == stage)
+        return *own;
+    auto made = std::make_unique<Bucket<Kernel>>(stage);
+    Bucket<Kernel>& own = *made;
+    insert(std::move(made));
+    return own;
+  }
+  void insert(std::unique_ptr<AnyBucket> bucket);
+
+  Device device_;
+  std::vector<std::unique_ptr<AnyBucket>> buckets_;  // by stage
+  std::vector<Tensor> scratch_;
+  size_t scratch_used_ = 0;
+};
+
+}  // namespace minim::cuda

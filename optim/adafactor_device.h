@@ -1,0 +1,223 @@
+#pragma once
+
+#include <cstdint>
+#include <limits>
+
+#include "core/cuda/launch_list.h"
+#include "optim/adafactor_kernels.h"
+
+// Adafactor's step on a device, where all parameters go through each pass together and the sizes
+// that decide on clipping never leave it; private to optim/.
+namespace minim::optim {
+
+// Numbers of a step that every pass may need.
+template <class R>
+struct AdafactorPassNumbers {
+  double gradient_scale;
+  const double* gradient_factor;
+  R keep, weight, added, least_mean, largest, beta1;
+  MoveScale move;
+  bool operator==(const AdafactorPassNumbers&) const = default;
+
+  HD R scale() const {
+    return R(gradient_scale * (gradient_factor != nullptr ? *gradient_factor : 1.0));
+  }
+};
+
+// Where everything of a parameter lies.
+template <class T>
+struct AdafactorTensors {
+  using R = Compute<T>;
+  T* p;
+  const T* g;
+  R *row, *column, *square, *update;  // the averages
+  R *factor, *sums, *mean;            // of a matrix: for work
+  double *p_squares, *squares;        // of each tile or block
+  R* moves;                           // [2]: what remains of p, and the scale of its update
+  double* rms;                        // or null
+  Tiles tiles;                        // of a vector: rows of one block each
+  int64_t n;
+  bool operator==(const AdafactorTensors&) const = default;
+
+  HD Factors<R> factors(R largest) const { return {row, mean, factor, largest}; }
+};
+
+// A pass: a row kernel made of the two.
+template <class T>
+struct AdafactorPass {
+  using R = Compute<T>;
+  using Tensors = AdafactorTensors<T>;
+  using Numbers = AdafactorPassNumbers<R>;
+  Tensors tensors;
+  Numbers numbers;
+
+  // MoveWeight as the device has found it.
+  template <bool averaged>
+  HD MoveWeight<T, averaged> move() const {
+    return {tensors.p,        tensors.update, tensors.moves[0],
+            tensors.moves[1], numbers.beta1,  R(1) - numbers.beta1};
+  }
+};
+
+template <class T>
+struct MatrixSquaresPass : AdafactorPass<T> {
+  template <class Group>
+  HD void operator()(const Group& group, int64_t tile) const {
+    const auto& [t, n] = static_cast<const AdafactorPass<T>&>(*this);
+    FactoredSquares<T>{t.p,     t.g,       t.row,  t.sums,   t.p_squares,
+                       t.tiles, n.scale(), n.keep, n.weight, n.added}(group, tile);
+  }
+};
+
+template <class T>
+struct VectorSquaresPass : AdafactorPass<T> {
+  template <class Group>
+  HD void operator()(const Group& group, int64_t block) const {
+    const auto& [t, n] = static_cast<const AdafactorPass<T>&>(*this);
+    VectorSquares<T>{t.p,       t.g,    t.square, t.p_squares, t.squares, t.n,
+                     n.scale(), n.keep, n.weight, n.added,     n.largest}(group, block);
+  }
+};
+
+// Columns are taken by so many at a time.
+inline constexpr int64_t columns_at_once = 128;
+
+template <class T>
+struct MatrixColumnsPass : AdafactorPass<T> {
+  template <class Group>
+  HD void operator()(const Group& group, int64_t part) const {
+    const auto& [t, n] = static_cast<const AdafactorPass<T>&>(*this);
+    const Tiles& s = t.tiles;
+    const FactoredColumns<Compute<T>> kernel{t.column,     t.factor, t.sums,   s.rows, s.columns,
+                                             s.per_matrix, n.keep,   n.weight, n.added};
+    const int64_t first = part * columns_at_once, left = s.matrices * s.columns - first;
+    group.each(left < columns_at_once ? left : columns_at_once,
+               [&](int64_t j) { kernel(first + j); });
+  }
+};
+
+template <class T>
+struct MatrixMeansPass : AdafactorPass<T> {
+  template <class Group>
+  HD void operator()(const Group& group, int64_t matrix) const {
+    const auto& [t, n] = static_cast<const AdafactorPass<T>&>(*this);
+    MeanOfRows<Compute<T>>{t.mean, t.row, t.tiles.rows, n.least_mean}(group, matrix);
+  }
+};
+
+template <class T>
+struct MatrixUpdatePass : AdafactorPass<T> {
+  template <class Group>
+  HD void operator()(const Group& group, int64_t tile) const {
+    const auto& [t, n] = static_cast<const AdafactorPass<T>&>(*this);
+    FactoredUpdateSquares<T>{t.g, t.sums, t.squares, t.tiles, t.factors(n.largest), n.scale()}(
+        group, tile);
+  }
+};
+
+// The scale of a parameter's move, once the sizes of parameter and update are known.
+template <class T>
+struct ScalePass : AdafactorPass<T> {
+  template <class Group>
+  HD void operator()(const Group& group, int64_t) const {
+    const auto& [t, n] = static_cast<const AdafactorPass<T>&>(*this);
+    const double *const p_squares = t.p_squares, *const squares = t.squares;
+    const int64_t count = t.tiles.count();
+    const double of_p = group.sum(count, [=](int64_t i) { return p_squares[i]; });
+    const double of_update = group.sum(count, [=](int64_t i) { return squares[i]; });
+    if (!group.leader()) return;
+    const double rms = math::sqrt(of_p / double(t.n));
+    const MoveScale::Result move = n.move.of(rms, math::sqrt(of_update / double(t.n)));
+    t.moves[0] = Compute<T>(move.remaining);
+    t.moves[1] = Compute<T>(move.scale);
+    if (t.rms != nullptr) *t.rms = rms;
+  }
+};
+
+template <class T, bool averaged>
+struct MatrixMovePass : AdafactorPass<T> {
+  template <class Group>
+  HD void operator()(const Group& group, int64_t tile) const {
+    const auto& [t, n] = static_cast<const AdafactorPass<T>&>(*this);
+    FactoredMove<T, averaged>{t.g, t.tiles, t.factors(n.largest), this->template move<averaged>(),
+                              n.scale()}(group, tile);
+  }
+};
+
+template <class T, bool averaged>
+struct VectorMovePass : AdafactorPass<T> {
+  template <class Group>
+  HD void operator()(const Group& group, int64_t block) const {
+    const auto& [t, n] = static_cast<const AdafactorPass<T>&>(*this);
+    const VectorMove<T, averaged> kernel{t.g, t.square, this->template move<averaged>(), n.scale(),
+                                         n.largest};
+    const int64_t first = block * element_grain, left = t.n - first;
+    group.each(left < element_grain ? left : element_grain, [&](int64_t i) { kernel(first + i); });
+  }
+};
+
+// Adds a parameter's step to those that the optimizer launches together.
+template <class T>
+void add_adafactor_steps(const Update& u, const AdafactorAverages& averages,
+                         const AdafactorNumbers& n) {
+  using R = Compute<T>;
+  constexpr int64_t tile_elements = 16384, most_tiles = 256;
+  enum Stage { squares, factors, update_squares, scales, moves };
+  const AdafactorPassNumbers<R> numbers = {
+      n.negate ? -u.gradient_scale : u.gradient_scale,
+      u.gradient_factor,
+      R(1.0 - n.weight),
+      R(n.weight),
+      R(n.added),
+      R(n.least_mean),
+      R(std::min(n.largest_factor, double(std::numeric_limits<R>::max()))),
+      R(n.beta1),
+      move_scale(n)};
+  const auto data = [](const Tensor& x) { return x.defined() ? x.data<R>() : nullptr; };
+  AdafactorTensors<T> t{};
+  t.p = u.parameter.data<T>();
+  t.g = u.gradient.data<T>();
+  t.row = data(averages.row);
+  t.column = data(averages.column);
+  t.square = data(averages.square);
+  t.update = data(averages.update);
+  t.rms = averages.rms.defined() ? averages.rms.data<double>() : nullptr;
+  t.n = u.parameter.numel();
+  cuda::LaunchList& list = *u.launches;
+  const auto scratch = [&](int64_t size) { return list.scratch({size}, dtype_of<R>).template data<R>(); };
+  const auto add = [&]<class Pass>(Stage stage, int64_t rows) {
+    list.add<Pass>(stage, rows, t, numbers);
+  };
+
+  const bool matrices = is_factored(u.parameter.shape());
+  const int64_t blocks = (t.n + element_grain - 1) / element_grain;
+  t.tiles = matrices ? Tiles::of(u.parameter.shape(), tile_elements, most_tiles)
+                     : Tiles{1, blocks, element_grain, blocks, 1};
+  const int64_t tiles = t.tiles.count(), columns = t.tiles.matrices * t.tiles.columns;
+  double* const sizes = list.scratch({2 * tiles}, DType::f64).data<double>();
+  t.p_squares = sizes;
+  t.squares = sizes + tiles;
+  t.moves = scratch(2);
+  if (matrices) {
+    t.factor = scratch(columns);
+    t.sums = scratch(tiles * t.tiles.columns);
+    t.mean = scratch(t.tiles.matrices);
+    add.template operator()<MatrixSquaresPass<T>>(squares, tiles);
+    add.template operator()<MatrixColumnsPass<T>>(
+        factors, (columns + columns_at_once - 1) / columns_at_once);
+    add.template operator()<MatrixMeansPass<T>>(factors, t.tiles.matrices);
+    add.template operator()<MatrixUpdatePass<T>>(update_squares, tiles);
+  } else {
+    add.template operator()<VectorSquaresPass<T>>(squares, blocks);
+  }
+  add.template operator()<ScalePass<T>>(scales, 1);
+  const bool averaged = averages.update.defined();
+  if (matrices)
+    averaged ? add.template operator()<MatrixMovePass<T, true>>(moves, tiles)
+             : add.template operator()<MatrixMovePass<T, false>>(moves, tiles);
+  else
+    averaged ? add.template operator()<VectorMovePass<T, true>>(moves, blocks)
+             : add.template operator()<VectorMovePass<T, false>>(moves, blocks);
+}
+
+}  // namespace minim::optim

@@ -1,0 +1,29 @@
+#include "core/launch.h"
+#include "optim/any_optimizer.h"
+
+#if defined(MINIM_WITH_CUDA)
+#include "core/cuda/launch_list.h"
+#endif
+
+// The steps of all parameters in few launches, where there are devices.
+namespace minim::optim {
+
+cuda::LaunchList* AnyOptimizer::new_launches() {
+#if defined(MINIM_WITH_CUDA)
+  const Device device = parameters_[0].tensor.device();
+  if (device.is_cuda()) {
+    if (!launches_) launches_ = std::make_shared<cuda::LaunchList>(device);
+    launches_->clear();
+    return launches_.get();
+  }
+#endif
+  return nullptr;
+}
+
+void AnyOptimizer::run_launches() {
+#if defined(MINIM_WITH_CUDA)
+  launches_->run();
+#endif
+}
+
+}  // namespace minim::optim
