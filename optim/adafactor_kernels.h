@@ -31,7 +31,7 @@ struct Tiles {
   }
   bool operator==(const Tiles&) const = default;
 
-  int64_t count() const { return matrices * per_matrix; }
+  HD int64_t count() const { return matrices * per_matrix; }
   HD int64_t matrix(int64_t tile) const { return tile / per_matrix; }
   // Calls f(row) for each row of a tile, numbered through all matrices.
   template <class F>

@@ -148,14 +148,15 @@ struct Adam8bitSteps {
       if (first + k < count) to[first + k] = four.at[k];
   }
 
-  // Gives all threads of a block of codes the largest of each of their two numbers.
+  // Gives all threads of a block of codes the largest of each of their two numbers. After it all of
+  // them have read what one of them may overwrite.
   __device__ static void largest_of_block(int threads, int32_t& m, int32_t& v) {
     constexpr int lanes = cuda::warp_lanes;
     for (int step = 1; step < threads && step < lanes; step *= 2) {
       m = larger(m, __shfl_xor_sync(0xffffffffu, m, step));
       v = larger(v, __shfl_xor_sync(0xffffffffu, v, step));
     }
-    if (threads <= lanes) return;
+    if (threads <= lanes) return __syncwarp();
     SHARED(int32_t, of_warp, [2][cuda::block_threads / cuda::warp_lanes]);
     const int thread = int(threadIdx.x), warp = thread / lanes;
     if (thread % lanes == 0) {
