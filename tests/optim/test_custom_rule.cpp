@@ -2,8 +2,10 @@
 
 #include "examples/custom_optimizer/lion.h"
 #include "optim/adamw.h"
+#include "optim/clip.h"
 #include "optim/optimizer.h"
 #include "optim/state_file.h"
+#include "tests/core/cuda/needs_device.h"
 #include "tests/optim/optim_testing.h"
 
 using namespace minim;
@@ -76,6 +78,27 @@ TEST_CASE(
   Tensor(w).set_requires_grad();
   CHECK(state_size(custom::Lion({{"w", w}})).bytes == 3 * 5 * 4);
   CHECK(state_size(AdamW({{"w", w}})).bytes == 3 * 5 * 8);
+}
+
+// It knows nothing of devices: each parameter is a launch of its own, and a factor that a device
+// has is waited for.
+TEST_CASE("lion: ten steps on a device, clipped by its norm there, are those of the CPU" *
+          needs_device) {
+  std::vector<float> after[2];
+  for (const Device device : {Device::cpu(), Device::cuda()}) {
+    Tensor p = Tensor::from(noise(1300, 2), {26, 50}, device);
+    p.set_requires_grad();
+    custom::Lion optimizer({{"p", p}}, {.lr = 0.01, .weight_decay = 0.1});
+    for (int step = 0; step < 10; ++step) {
+      p.set_grad(Tensor::from(noise(1300, step + 3), {26, 50}, device));
+      optimizer.step({.gradient_factor = clip_on_device({{"p", p}}, 1.0).coefficient});
+    }
+    CHECK(optimizer.state("p").exp_avg.device() == device);
+    after[device.is_cuda()] = p.to_vector<float>();
+  }
+  // Signs are the same, so that only the rounding of decay may differ.
+  for (size_t i = 0; i < after[0].size(); ++i)
+    CHECK(std::abs(after[0][i] - after[1][i]) <= 1e-6f);
 }
 
 TEST_CASE("a rule of the user's own gets groups, accounting, lookup and files") {
