@@ -43,6 +43,12 @@ struct Tiles {
   }
 };
 
+// An average of squares, moved towards the mean of new ones.
+template <class R>
+HD R moved_average(R old, R keep, R weight, R mean, R added) {
+  return keep * old + weight * (mean + added);
+}
+
 // The averages of rows, and the sums that those of columns are made of.
 template <class T>
 struct FactoredSquares {
@@ -69,7 +75,7 @@ struct FactoredSquares {
       const R sum = group.sum(n, square);
       group.each(n, [&](int64_t j) { sums[j] += square(j); });
       squares += double(group.sum(n, [&](int64_t j) { return R(pi[j]) * R(pi[j]); }));
-      if (group.leader()) row[i] = keep * row[i] + weight * (sum / R(n) + added);
+      if (group.leader()) row[i] = moved_average(row[i], keep, weight, sum / R(n), added);
     });
     if (group.leader()) p_squares[tile] = squares;
   }
@@ -89,7 +95,7 @@ struct FactoredColumns {
     R sum = 0;
     for (int64_t k = 0; k < tiles; ++k)
       sum += sums[k * columns];
-    const R average = keep * column[i] + weight * (sum / R(rows) + added);
+    const R average = moved_average(column[i], keep, weight, sum / R(rows), added);
     column[i] = average;
     factor[i] = R(1) / math::sqrt(average);
   }

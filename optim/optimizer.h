@@ -239,7 +239,9 @@ void Optimizer<Rule>::update_all(std::optional<double> lr, double gradient_scale
     const Tensor gradient = tensor.grad().contiguous();
     if (launches != nullptr) gradients.push_back(gradient);
     if (!states_[i])
-      replace_state(i, [&](const StateFields& fields) { allocate_state(fields, tensor.device()); });
+      replace_state(i, [device = tensor.device()](const StateFields& fields) {
+        allocate_state(fields, device);
+      });
     rule_.update(Update{name, tensor, gradient, gradient_scale, launches, factor}, *states_[i],
                  now[group]);
     if (!seen[group]) {
