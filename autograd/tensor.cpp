@@ -1,4 +1,7 @@
+#include <algorithm>
+
 #include "autograd/graph.h"
+#include "autograd/set_data.h"
 
 // The members of Tensor that know of gradients.
 namespace minim {
@@ -61,6 +64,25 @@ void Tensor::set_grad(Tensor grad) {
           grad.device(), device());
   }
   meta_of(*impl_).grad = std::move(grad);
+}
+
+void set_data(const Tensor& x, const Tensor& other) {
+  check(x.is_leaf(), "set_data: a tensor of shape {} was computed from others; use detach()",
+        x.shape());
+  check(other.shape() == x.shape() && other.dtype() == x.dtype(),
+        "set_data: the data are {} {}, the tensor is {} {}", name_of(other.dtype()), other.shape(),
+        name_of(x.dtype()), x.shape());
+  Tensor::Impl& self = *x.impl();
+  const Tensor::Impl& from = *other.impl();
+  // Anew, since a graph recorded before would bring a gradient from where the memory was.
+  const bool trained = x.requires_grad();
+  self.grad = nullptr;
+  if (trained) meta_of(*x.impl()).requires_grad = true;
+  // Whoever saved the old memory for a backward sees that it is no longer this tensor's.
+  from.storage->version = std::max(from.storage->version, self.storage->version) + 1;
+  self.storage = from.storage;
+  self.strides = from.strides;
+  self.offset = from.offset;
 }
 
 bool Tensor::is_leaf() const {

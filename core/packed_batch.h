@@ -21,6 +21,13 @@ struct PackedBatch {
 
   int64_t tokens() const { return input_ids.size(0); }
   int64_t sequences() const { return key_begin.size(0); }
+
+  // The batch on a device, by way of pinned memory; does not wait for the device.
+  PackedBatch to(Device device) const {
+    const auto move = [device](const Tensor& x) { return x.defined() ? x.to(device) : x; };
+    return {move(input_ids), move(position_ids), move(token_type_ids),
+            move(offsets),   move(key_begin),    move(labels)};
+  }
 };
 
 }  // namespace minim

@@ -57,7 +57,7 @@ void write_safetensors(const std::string& path, const NamedTensors& tensors,
   file.write(header);
   for (const SafetensorsEntry& entry : entries) {
     // One tensor at a time, so that copies of strided ones never add up.
-    const Tensor tensor = by_name.at(entry.name)->contiguous();
+    const Tensor tensor = by_name.at(entry.name)->contiguous().to(Device::cpu());
     file.write(tensor.raw(), size_t(tensor.bytes()));
   }
   file.commit();

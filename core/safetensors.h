@@ -27,9 +27,9 @@ class SafetensorsError : public Error {
 // the file cannot be read. Stricter than the reference reader in one point: no name occurs twice.
 Checkpoint read_safetensors(const std::string& path);
 
-// Writes tensors of any strides as a safetensors file, byte for byte as the reference writer does,
-// through AtomicFile. Each name once: tied tensors are given under one of their names. An empty
-// metadata writes none, which older readers refuse.
+// Writes tensors of any strides and devices as a safetensors file, byte for byte as the reference
+// writer does, through AtomicFile. Each name once: tied tensors are given under one of their names.
+// An empty metadata writes none, which older readers refuse.
 void write_safetensors(const std::string& path, const NamedTensors& tensors,
                        const Metadata& metadata = {{"format", "pt"}});
 

@@ -121,8 +121,16 @@ Tensor Tensor::clone() const {
 
 Tensor Tensor::to(Device device) const {
   if (this->device() == device) return *this;
+  const Impl& self = *impl_;
+  if (const Tensor known = self.storage->on_host(); known.defined() && device.is_cpu())
+    return known.view(self.shape, self.strides, self.offset).clone();
   Tensor t = empty(shape(), dtype(), device);
   copy(t, *this);
+  // Indices are checked on the host again and again; there are few of them.
+  if (device.is_cuda() && (dtype() == DType::i32 || dtype() == DType::i64)) {
+    const memory::Scope scope(memory::Category::data);
+    t.impl_->storage->keep_on_host(to(Device::cpu()).clone());
+  }
   return t;
 }
 

@@ -33,12 +33,22 @@ class Storage {
 
   int64_t version = 0;
 
+  // The values of memory on a device that came from the host, from its first element on; undefined
+  // where they are not known or no longer those.
+  Tensor on_host() const { return on_host_version_ == version ? on_host_ : Tensor(); }
+  void keep_on_host(Tensor values) {
+    on_host_ = std::move(values);
+    on_host_version_ = version;
+  }
+
  private:
   void* data_;
   size_t bytes_ = 0;
   memory::Category category_ = memory::Category::data;
   Device device_;
   std::shared_ptr<void> owner_;  // set for borrowed memory, which is not counted
+  Tensor on_host_;
+  int64_t on_host_version_ = -1;
 };
 
 struct Tensor::Impl {

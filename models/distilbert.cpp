@@ -38,6 +38,7 @@ auto load(const std::string& folder, const LoadOptions& options, LoadReport* rep
       std::make_shared<PretrainedWeights>(read_checkpoint(folder), "distilbert", options);
   nn::ModelOptions model_options{.seed = options.seed,
                                  .dtype = options.dtype,
+                                 .device = options.device,
                                  .initializer_range = config.initializer_range,
                                  .source = [weights](const std::string& name, const Shape& shape) {
                                    return weights->take(name, shape);
@@ -66,7 +67,8 @@ DistilBertEmbeddings::DistilBertEmbeddings(const DistilBertConfig& config, nn::S
 
 Tensor DistilBertEmbeddings::forward(const PackedBatch& batch) const {
   const int64_t most = position_embeddings.weight.size(0);
-  for (int32_t position : batch.position_ids.values<int32_t>())
+  const Tensor positions = batch.position_ids.to(Device::cpu());
+  for (int32_t position : positions.values<int32_t>())
     check(position < most,
           "distilbert: a sequence has {} tokens or more, the model has {} positions; truncate it",
           position + 1, most);
@@ -110,7 +112,7 @@ Tensor DistilBertModel::first_tokens(const PackedBatch& batch) const {
   std::vector<int32_t> one_query_each;
   for (int64_t s = 0; s <= sequences; ++s)
     one_query_each.push_back(int32_t(s));
-  rows.query_offsets = Tensor::from(one_query_each, {sequences + 1});
+  rows.query_offsets = Tensor::from(one_query_each, {sequences + 1}, x.device());
   return layer.back().forward(index_select(x, 0, first), x, rows);
 }
 

@@ -115,6 +115,7 @@ Tensor PretrainedWeights::take(const std::string& name, const Shape& shape) {
         checkpoint_.source(), name, name_of(value.dtype()));
   ++report_.loaded;
   const memory::Scope scope(memory::Category::weights);
+  if (options_.device.is_cuda()) return convert(value.to(options_.device), options_.dtype);
   if (value.dtype() != options_.dtype) return convert(value, options_.dtype);
   return options_.map_weights ? value.detach() : value.clone();
 }

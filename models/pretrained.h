@@ -17,6 +17,7 @@ struct LoadOptions {
   std::optional<int64_t> labels = {};    // size of the head; else what config.json says
   uint64_t seed = 42;                    // for weights that the checkpoint does not have
   DType dtype = DType::f32;              // of the parameters, whatever the file's
+  Device device = {};                    // where they are put, from the file without a detour
   bool map_weights = false;              // use the mapped file's memory where dtypes agree
   bool ignore_mismatched_sizes = false;  // tensors of another shape are initialised anew
   bool allow_missing_body = false;       // so are body tensors that are absent

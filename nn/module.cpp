@@ -3,6 +3,8 @@
 #include <fnmatch.h>
 #include <unordered_map>
 
+#include "autograd/set_data.h"
+
 namespace minim::nn {
 
 NamedTensors Module::state_dict() const {
@@ -63,6 +65,19 @@ int64_t Module::parameter_count() const {
 void Module::zero_grad() const {
   for (NamedTensor& parameter : parameters())
     parameter.tensor.set_grad(Tensor());
+}
+
+void Module::to(Device device) const {
+  for (NamedTensor& own : state_dict()) {
+    if (own.tensor.device() == device) continue;
+    const memory::Scope scope(memory::Category::weights);
+    set_data(own.tensor, own.tensor.to(device));
+  }
+}
+
+Device Module::device() const {
+  const NamedTensors all = parameters();
+  return all.empty() ? Device::cpu() : all[0].tensor.device();
 }
 
 int64_t Module::freeze(const std::string& pattern) const {

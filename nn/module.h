@@ -27,6 +27,12 @@ class Module {
   // Returns how many tensors; throws if there are none.
   int64_t freeze(const std::string& pattern) const;
 
+  // Moves all parameters and buffers at or below this place to a device, whoever holds them;
+  // gradients are dropped. An optimizer is made, or loads its state, after that.
+  void to(Device device) const;
+  // Where the first parameter is; the CPU where there is none.
+  Device device() const;
+
   // Mode of the whole model that this layer is part of: dropout acts in training only.
   void train(bool on = true) const { at_.set_training(on); }
   void eval() const { train(false); }

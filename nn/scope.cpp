@@ -63,7 +63,7 @@ Tensor initialised(const std::string& name, const Shape& shape, Init init,
     const int64_t size = shape.numel() / shape[0];
     fill(value.view({size}, {1}, *init.zeroed_row * size), 0);
   }
-  return value;
+  return value.to(options.device);
 }
 
 }  // namespace

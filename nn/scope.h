@@ -40,6 +40,8 @@ struct Init {
 struct ModelOptions {
   uint64_t seed = 42;
   DType dtype = DType::f32;
+  // Where new weights are put; their values do not depend on it.
+  Device device = {};
   // Standard deviation of new linear and embedding weights, Hugging Face's `initializer_range`.
   double initializer_range = 0.02;
   // Asked for each parameter before it is initialised, for example by a checkpoint; answers with an

@@ -27,6 +27,8 @@ Accelerator::Accelerator(AcceleratorOptions options) : options_(options) {
 void Accelerator::set_model(const nn::Module& model) {
   check(!model_, "accelerator: prepare: there is a model already; a second needs its own");
   model_ = model;
+  for (const DataLoader& loader : loaders_)
+    loader.to(model.device());
 }
 
 void Accelerator::set_optimizer(optim::AnyOptimizer& optimizer) {
@@ -42,6 +44,7 @@ AcceleratedScheduler Accelerator::prepare_one(const optim::Schedule& schedule) {
 }
 
 DataLoader Accelerator::prepare_one(const DataLoader& loader) {
+  if (model_) loader.to(model_->device());
   loaders_.push_back(loader);
   return loader;
 }

@@ -53,8 +53,8 @@ struct AcceleratorOptions {
   int64_t gradient_accumulation_steps = 1;  // batches of one update, where accumulate() is called
 };
 
-// One model, one optimizer, one scheduler and any number of data loaders, on one device and in one
-// process.
+// One model, one optimizer, one scheduler and any number of data loaders, in one process and on the
+// device where the model is when it is prepared; batches come there.
 //
 //   train::Accelerator accelerator;
 //   auto [model, optimizer, train_loader, eval_loader, scheduler] =

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/device.h"
 #include "train/metrics.h"
 
 namespace minim::train {
@@ -24,6 +25,7 @@ struct TrainerState {
   double optimizer_seconds = 0;  // of them, in the optimizer's step
   int64_t tokens = 0;            // seen so far
   double total_flos = 0;         // floating-point operations of all forwards and backwards
+  Device device;                 // of the model
   int64_t optimizer_state_bytes = 0;
   // Where the next update finds its rows: an epoch of the sampler, and a batch of it.
   int64_t data_epoch = 0, data_batch = 0;

@@ -16,6 +16,7 @@ int64_t counted_rows(const text::Examples& set, const std::vector<int64_t>& rows
 struct DataLoader::State {
   text::Examples set;
   text::Sampler sampler;
+  Device device = {};
   int64_t epoch = 0, next = 0;
   bool is_active = false, was_sought = false;
   std::vector<std::vector<int64_t>> batches = {};  // of the epoch under way
@@ -25,6 +26,10 @@ DataLoader::DataLoader(text::Examples set, const text::Sampler::Options& options
   check(!set.sequences.empty(), "data loader: the data set is empty");
   text::Sampler sampler(int64_t(set.sequences.size()), options, set.lengths());
   state_ = std::make_shared<State>(State{.set = std::move(set), .sampler = std::move(sampler)});
+}
+
+void DataLoader::to(Device device) const {
+  state_->device = device;
 }
 
 int64_t DataLoader::size() const {
@@ -94,7 +99,7 @@ DataLoader::Iterator& DataLoader::Iterator::operator++() {
 void DataLoader::Iterator::load() {
   State& s = *loader_.state_;
   const memory::Scope scope(memory::Category::data);
-  batch_ = text::pack(s.set, s.batches[size_t(s.next++)]);
+  batch_ = text::pack(s.set, s.batches[size_t(s.next++)]).to(s.device);
 }
 
 }  // namespace minim::train

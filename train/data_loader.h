@@ -21,6 +21,8 @@ class DataLoader {
  public:
   explicit DataLoader(text::Examples set, const text::Sampler::Options& options = {});
 
+  // Where the batches to come are put; at first the CPU.
+  void to(Device device) const;
   // Batches of an epoch.
   int64_t size() const;
   const text::Examples& dataset() const;

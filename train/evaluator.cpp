@@ -41,7 +41,7 @@ EvalPrediction Evaluator::predict(const text::Examples& set) const {
   const Tensor logits = Tensor::empty({rows, labels});
   int64_t done = 0;
   for (const std::vector<int64_t>& batch_rows : sampler.batches(0)) {
-    const PackedBatch batch = text::pack(set, batch_rows);
+    const PackedBatch batch = text::pack(set, batch_rows).to(model_.device());
     const memory::Scope forward(memory::Category::activations);
     const Tensor part = model_.forward(batch);
     copy(logits.view(part.shape(), {labels, 1}, done * labels), part);

@@ -17,10 +17,10 @@ class Evaluator {
  public:
   using Model = models::DistilBertForSequenceClassification;
 
-  // The model is the caller's and outlives the Evaluator.
+  // The model is the caller's and outlives the Evaluator; batches are moved to where it is.
   Evaluator(const Model& model, int64_t batch_size, ComputeMetrics compute_metrics);
 
-  // Logits [rows, labels], and the labels as the set has them.
+  // Logits [rows, labels] on the CPU, and the labels as the set has them.
   EvalPrediction predict(const text::Examples& set) const;
   // Loss over the whole set, metrics and speed; throws if the set is empty or has no labels.
   Evaluation evaluate(const text::Examples& set) const;

@@ -3,7 +3,8 @@
 namespace minim::train {
 
 MemoryLedger::MemoryLedger(const nn::Module& model, const optim::StateSize& optimizer_state)
-    : predicted_optimizer_state(optimizer_state.bytes),
+    : device(model.device()),
+      predicted_optimizer_state(optimizer_state.bytes),
       optimizer_state_elements(optimizer_state.elements) {
   for (const NamedTensor& parameter : model.parameters()) {
     predicted_weights += parameter.tensor.bytes();

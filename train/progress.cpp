@@ -51,7 +51,8 @@ std::string progress_line(const TrainerState& state) {
       "state {}  peak {}  {} left",
       state.epoch, state.num_train_epochs, state.global_step, state.max_steps, state.loss,
       state.learning_rate, state.grad_norm, state.tokens_per_second / 1000,
-      mebibytes(state.optimizer_state_bytes), mebibytes(memory::peak()), clock_text(left));
+      mebibytes(state.optimizer_state_bytes), mebibytes(memory::peak(state.device)),
+      clock_text(left));
 }
 
 ProgressCallback::ProgressCallback(std::FILE* progress, std::FILE* results, bool redraw)

@@ -37,8 +37,10 @@ json ledger_json(const MemoryLedger& ledger) {
   json measured = json::object();
   for (size_t c = 0; c < memory::categories; ++c)
     measured[std::string(memory::name_of(Category(c)))] = {
-        {"current", memory::current(Category(c))}, {"peak", memory::peak(Category(c))}};
-  return {{"parameters", ledger.parameters},
+        {"current", memory::current(Category(c), ledger.device)},
+        {"peak", memory::peak(Category(c), ledger.device)}};
+  return {{"device", ledger.device.to_string()},
+          {"parameters", ledger.parameters},
           {"trained_parameters", ledger.trained_parameters},
           {"optimizer_state_elements", ledger.optimizer_state_elements},
           {"predicted_bytes",
@@ -46,7 +48,7 @@ json ledger_json(const MemoryLedger& ledger) {
             {"gradients", ledger.predicted_gradients},
             {"optimizer state", ledger.predicted_optimizer_state}}},
           {"measured_bytes", measured},
-          {"measured_peak_bytes", memory::peak()}};
+          {"measured_peak_bytes", memory::peak(ledger.device)}};
 }
 
 }  // namespace

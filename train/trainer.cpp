@@ -35,9 +35,9 @@ uint64_t hash_of(const text::Examples& set) {
   return hash;
 }
 
-PackedBatch pack_counted(const text::Examples& set, std::span<const int64_t> rows) {
+PackedBatch pack_counted(const text::Examples& set, std::span<const int64_t> rows, Device device) {
   const memory::Scope scope(memory::Category::data);
-  return text::pack(set, rows);
+  return text::pack(set, rows).to(device);
 }
 
 }  // namespace
@@ -303,7 +303,8 @@ void Trainer::update(std::span<const Rows> micro_batches) {
 
   state_.global_step = step;
   state_.loss = loss;
-  state_.optimizer_state_bytes = memory::current(memory::Category::optimizer_state);
+  state_.device = model_.device();
+  state_.optimizer_state_bytes = memory::current(memory::Category::optimizer_state, state_.device);
   state_.total_loss += loss;
   state_.loss_since_log += loss;
 }
@@ -311,15 +312,16 @@ void Trainer::update(std::span<const Rows> micro_batches) {
 // Forward and backward of one micro-batch whose loss counts for `share` of the update; its own
 // loss.
 double Trainer::backward(const Rows& rows, double share) {
-  const PackedBatch batch = pack_counted(train_set_, rows);
+  const PackedBatch batch = pack_counted(train_set_, rows, model_.device());
   const Generator generator = model_.generator();
   const Tensor loss = model_.loss(model_.forward(batch), batch.labels);
+  (share == 1.0 ? loss : loss * share).backward();
+  // Not before: reading it waits for a device, which meanwhile has the backward to do.
   const double value = loss.item();
   if (!std::isfinite(value)) {
     state_.grad_norm = value;
     stop_at(value, first_not_finite(batch, generator));
   }
-  (share == 1.0 ? loss : loss * share).backward();
   state_.tokens += batch.tokens();
   return value;
 }

@@ -28,7 +28,8 @@ class Trainer {
  public:
   using Model = models::DistilBertForSequenceClassification;
 
-  // The model and the optimizer are the caller's and outlive the Trainer. Without evaluation data
+  // The model and the optimizer are the caller's and outlive the Trainer; all is computed where the
+  // model is, so it is moved before the optimizer is made. Without evaluation data
   // `eval_set` is empty. An optimizer that finds its rate itself (Adafactor's relative_step) needs
   // a learning_rate of 0 and a constant schedule; the rates that it found are logged. With
   // OnNonFinite::skip, updates whose gradients are not finite are left out and do not end the run.

@@ -7,22 +7,28 @@
 
 namespace minim::cuda {
 
-Staging::Slot& Staging::next() {
-  Slot& slot = slots_[turn_++ % slots_.size()];
+Staging::Slot& Staging::next(Ring& ring) {
+  Slot& slot = ring.slots[ring.turn++ % ring.slots.size()];
   if (slot.memory == nullptr) {
-    check_cuda(cudaMallocHost(&slot.memory, slot_bytes), "device: pinned memory for copies");
+    check_cuda(cudaMallocHost(&slot.memory, ring.slot_bytes), "device: pinned memory for copies");
     check_cuda(cudaEventCreateWithFlags(&slot.done, cudaEventDisableTiming), "device: an event");
   } else {
-    check_cuda(cudaEventSynchronize(slot.done), "device: a copy to the device");
+    cudaError_t state = cudaEventQuery(slot.done);
+    if (state == cudaErrorNotReady) {
+      cudaGetLastError();  // so that nobody takes it for an error
+      state = cudaEventSynchronize(slot.done);
+    }
+    check_cuda(state, "device: a copy to the device");
   }
   return slot;
 }
 
 void Staging::copy_in(void* to, const void* host, size_t bytes) {
   const std::lock_guard lock(mutex_);
-  for (size_t begin = 0; begin < bytes; begin += slot_bytes) {
-    const size_t part = std::min(slot_bytes, bytes - begin);
-    const Slot& slot = next();
+  Ring& ring = bytes <= small_.slot_bytes ? small_ : large_;
+  for (size_t begin = 0; begin < bytes; begin += ring.slot_bytes) {
+    const size_t part = std::min(ring.slot_bytes, bytes - begin);
+    const Slot& slot = next(ring);
     std::memcpy(slot.memory, static_cast<const std::byte*>(host) + begin, part);
     check_cuda(cudaMemcpyAsync(static_cast<std::byte*>(to) + begin, slot.memory, part,
                                cudaMemcpyHostToDevice, stream_),
@@ -33,9 +39,9 @@ void Staging::copy_in(void* to, const void* host, size_t bytes) {
 
 void Staging::copy_out(void* host, const void* from, size_t bytes) {
   const std::lock_guard lock(mutex_);
-  for (size_t begin = 0; begin < bytes; begin += slot_bytes) {
-    const size_t part = std::min(slot_bytes, bytes - begin);
-    const Slot& slot = next();
+  for (size_t begin = 0; begin < bytes; begin += large_.slot_bytes) {
+    const size_t part = std::min(large_.slot_bytes, bytes - begin);
+    const Slot& slot = next(large_);
     check_cuda(cudaMemcpyAsync(slot.memory, static_cast<const std::byte*>(from) + begin, part,
                                cudaMemcpyDeviceToHost, stream_),
                "device: a copy from the device");

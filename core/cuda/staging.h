@@ -1,14 +1,16 @@
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <mutex>
+#include <vector>
 
 #include <cuda_runtime_api.h>
 
 namespace minim::cuda {
 
-// Copies between memory of the host and a device by way of a few pinned buffers, taken in turn.
+// Copies between memory of the host and a device by way of pinned buffers, taken in turn: a few
+// large ones, and for the batches of several steps, so that the host may be that far ahead, many
+// small.
 class Staging {
  public:
   explicit Staging(cudaStream_t stream) : stream_(stream) {}
@@ -20,19 +22,23 @@ class Staging {
   void copy_out(void* host, const void* from, size_t bytes);
 
  private:
-  static constexpr size_t slot_bytes = size_t(1) << 20;
   struct Slot {
     void* memory = nullptr;      // allocated when first used
     cudaEvent_t done = nullptr;  // the copy that used it last
   };
+  struct Ring {
+    size_t slot_bytes;
+    std::vector<Slot> slots;
+    size_t turn = 0;
+  };
 
-  // The next slot, once the copy that used it last is over.
-  Slot& next();
+  // The next slot of a ring, once the copy that used it last is over.
+  static Slot& next(Ring& ring);
 
   cudaStream_t stream_;
   std::mutex mutex_;
-  std::array<Slot, 4> slots_;
-  size_t turn_ = 0;
+  Ring small_ = {size_t(1) << 16, std::vector<Slot>(64)};
+  Ring large_ = {size_t(1) << 20, std::vector<Slot>(4)};
 };
 
 }  // namespace minim::cuda

@@ -117,6 +117,31 @@ text::Dataset DataOptions::read(const std::string& path, text::Role role,
   return data;
 }
 
+void add_device_option(CLI::App& verb, std::string& device) {
+  verb.add_option("--device", device,
+                  "Where to compute: cpu, cuda (the first GPU), cuda:1, or auto: a GPU where there "
+                  "is one")
+      ->check([](const std::string& name) -> std::string {
+        try {
+          if (name != "auto") Device::parse(name);
+          return "";
+        } catch (const Error&) {
+          return fmt::format("{} is none of auto, cpu, cuda, cuda:1 ..", name);
+        }
+      });
+}
+
+Device choose_device(const std::string& name) {
+  const UsableDevice usable = usable_device(name);
+#if defined(MINIM_WITH_CUDA)
+  const bool expected = false;
+#else
+  const bool expected = name == "auto";  // who builds without CUDA knows what is used
+#endif
+  if (!usable.why_not.empty() && !expected) print_notes({usable.why_not});
+  return usable.device;
+}
+
 void check_model_folder(const std::string& folder) {
   struct stat status {};
   check(stat(folder.c_str(), &status) == 0 && S_ISDIR(status.st_mode),

@@ -7,6 +7,7 @@
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
+#include "core/device.h"
 #include "core/error.h"
 #include "text/dataset.h"
 #include "text/labels.h"
@@ -55,6 +56,12 @@ struct DataOptions {
                             minim::train::ProblemType type) const;
 };
 
+// Adds --device.
+void add_device_option(CLI::App& verb, std::string& device);
+
+// The device that --device names; where it cannot be used the CPU, with a note that says why.
+minim::Device choose_device(const std::string& name);
+
 // Throws unless it is a folder; says that nothing is downloaded, as people expect of such names.
 void check_model_folder(const std::string& folder);
 
@@ -70,6 +77,7 @@ void add_evaluate(CLI::App& app);
 void add_predict(CLI::App& app);
 void add_compare(CLI::App& app);
 void add_memory(CLI::App& app);
+void add_parity(CLI::App& app);
 void add_state(CLI::App& app);
 void add_tokenize(CLI::App& app);
 

@@ -15,7 +15,7 @@ namespace {
 
 struct EvaluateOptions {
   DataOptions data;
-  std::string model, test_file, average;
+  std::string model, test_file, average, device = "auto";
   int64_t batch_size = 32, max_seq_length = 0;
   bool skip_unseen_labels = false, json = false;
 };
@@ -39,7 +39,8 @@ void print_json(const train::Metrics& metrics, const train::EvalPrediction& pred
 }
 
 void run(const EvaluateOptions& options) {
-  SavedClassifier saved = SavedClassifier::load(options.model, options.max_seq_length);
+  SavedClassifier saved =
+      SavedClassifier::load(options.model, options.max_seq_length, choose_device(options.device));
   text::Dataset data = options.data.read(options.test_file, text::Role::evaluate, saved.type);
   if (options.skip_unseen_labels) leave_out_unseen_labels(data, saved.labels);
   const train::EncodedDataset encoded =
@@ -81,6 +82,7 @@ void add_evaluate(CLI::App& app) {
       ->check(CLI::NonNegativeNumber);
   verb.add_option(option("--per-device-eval-batch-size"), o.batch_size, "Rows of a batch")
       ->check(CLI::PositiveNumber);
+  add_device_option(verb, o.device);
   verb.add_option("--average", o.average,
                   "How precision, recall and F1 of the classes become one number (binary for two "
                   "classes, else macro)")

@@ -24,6 +24,7 @@ int main(int count, char** values) {
   classifier::add_predict(app);
   classifier::add_compare(app);
   classifier::add_memory(app);
+  classifier::add_parity(app);
   classifier::add_state(app);
   classifier::add_tokenize(app);
   app.footer("Every verb has its own --help, which lists all options with their defaults.");

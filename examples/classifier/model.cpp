@@ -6,11 +6,12 @@ namespace classifier {
 
 using namespace minim;
 
-SavedClassifier SavedClassifier::load(const std::string& folder, int64_t max_length) {
+SavedClassifier SavedClassifier::load(const std::string& folder, int64_t max_length,
+                                      Device device) {
   check_model_folder(folder);
   models::LoadReport report;
   auto model = models::DistilBertForSequenceClassification::from_pretrained(
-      folder, {.map_weights = true}, &report);
+      folder, {.device = device, .map_weights = true}, &report);
   print_notes(report.notes);
   check(report.initialised.empty(),
         "{}: is not a trained classifier, {} weights are missing ({}, ...); train it first", folder,

@@ -19,7 +19,7 @@ struct SavedClassifier {
 
   // Notes go to standard error. Throws if the folder lacks a file or its parts do not fit together.
   // `max_length` 0: as many as the model has positions.
-  static SavedClassifier load(const std::string& folder, int64_t max_length);
+  static SavedClassifier load(const std::string& folder, int64_t max_length, minim::Device device);
 };
 
 }  // namespace classifier

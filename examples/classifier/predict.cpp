@@ -20,7 +20,7 @@ namespace {
 
 struct PredictOptions {
   DataOptions data;
-  std::string model, predict_file, format = "text";
+  std::string model, predict_file, format = "text", device = "auto";
   std::vector<std::string> texts;
   int64_t batch_size = 32, max_seq_length = 0;
 };
@@ -148,7 +148,8 @@ void predict_lines(const SavedClassifier& saved, const Writer& writer, bool repl
 }
 
 void run(const PredictOptions& options) {
-  const SavedClassifier saved = SavedClassifier::load(options.model, options.max_seq_length);
+  const SavedClassifier saved =
+      SavedClassifier::load(options.model, options.max_seq_length, choose_device(options.device));
   const Writer writer(saved, options.format);
   if (!options.texts.empty()) {
     text::Dataset data;
@@ -189,6 +190,7 @@ void add_predict(CLI::App& app) {
       ->check(CLI::NonNegativeNumber);
   verb.add_option(option("--per-device-eval-batch-size"), o.batch_size, "Rows of a batch")
       ->check(CLI::PositiveNumber);
+  add_device_option(verb, o.device);
   verb.callback([options] { run(*options); });
 }
 

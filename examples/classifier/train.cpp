@@ -69,14 +69,16 @@ text::LabelSet task_labels(const TrainOptions& options, const text::Dataset& dat
 }
 
 models::DistilBertForSequenceClassification make_model(const TrainOptions& options,
-                                                       DistilBertConfig config) {
+                                                       DistilBertConfig config, Device device) {
   if (options.model.empty())
-    return models::DistilBertForSequenceClassification(config, {.seed = options.arguments.seed});
+    return models::DistilBertForSequenceClassification(
+        config, {.seed = options.arguments.seed, .device = device});
   models::LoadReport report;
   auto model = models::DistilBertForSequenceClassification::from_pretrained(
       options.model,
       {.labels = config.num_labels(),
        .seed = options.arguments.seed,
+       .device = device,
        .ignore_mismatched_sizes = options.ignore_mismatched_sizes},
       &report);
   fmt::print("{}: {}\n", options.model, report.summary());
@@ -160,6 +162,7 @@ void run(TrainOptions options) {
     options.tokenizer = checkpoint;
     options.config_overrides = "";
   }
+  const Device device = choose_device(options.device);
   const train::ProblemType type = train::parse_problem_type(options.problem_type);
 
   const text::Dataset train_data = options.data.read(options.train_file, text::Role::train, type);
@@ -192,13 +195,15 @@ void run(TrainOptions options) {
   if (validation_data)
     eval_set = encode(*validation_data, tokenizer, max_length, type, labels).examples;
 
-  auto model = make_model(options, config);
+  auto model = make_model(options, config, device);
   if (!options.freeze.empty()) fmt::print("frozen: {} tensors\n", model.freeze(options.freeze));
   const auto optimizer = make_optimizer(options, model);
   const train::MemoryLedger ledger(model, optimizer->state_size());
-  fmt::print("model: {} parameters, {} labels, vocabulary {}; {} state {:.1f} MiB; {} threads\n",
-             model.parameter_count(), labels.size(), tokenizer.vocab_size(), optimizer->name(),
-             double(ledger.predicted_optimizer_state) / 0x1p20, thread_count());
+  fmt::print(
+      "model: {} parameters, {} labels, vocabulary {}; {} state {:.1f} MiB; {}\n",
+      model.parameter_count(), labels.size(), tokenizer.vocab_size(), optimizer->name(),
+      double(ledger.predicted_optimizer_state) / 0x1p20,
+      device.is_cpu() ? fmt::format("{} threads", thread_count()) : fmt::format("on {}", device));
   std::fflush(stdout);
 
   train::Trainer trainer(model, arguments, std::move(train_set), std::move(eval_set), *optimizer,

@@ -151,6 +151,7 @@ void TrainOptions::add_to(CLI::App& verb) {
   verb.add_option(option("--train-sampling-strategy"), o.sampling_strategy,
                   "Order of the rows; group_by_length puts similar lengths together")
       ->check(CLI::IsMember({"random", "sequential", "group_by_length"}));
+  add_device_option(verb, o.device);
   verb.add_option("--seed", a.seed, "Of new weights, dropout and the order of rows");
   verb.add_option(option("--data-seed"), a.data_seed, "Of the order of rows alone");
   verb.add_option(option("--eval-strategy"), o.eval_strategy,

@@ -15,7 +15,7 @@ struct TrainOptions {
   std::string model, preset, tokenizer, train_file, validation_file, output_dir;
   std::string config_overrides, freeze, problem_type = "single_label_classification";
   std::string eval_strategy, save_strategy, report_to = "jsonl";
-  std::string sampling_strategy = "random";
+  std::string sampling_strategy = "random", device = "auto";
   int64_t max_seq_length = 128, vocab_size = 4000;
   bool cased = false, sort_labels_as_text = false, skip_unseen_labels = false;
   bool ignore_mismatched_sizes = false, overwrite_output_dir = false, disable_tqdm = false;

@@ -108,8 +108,8 @@ struct Run {
   Run(const TrainingArguments& arguments, int64_t rows, int64_t eval_rows = 0, double dropout = 0)
       : Run(arguments, small_set(rows), small_set(eval_rows), dropout) {}
   Run(const TrainingArguments& arguments, text::Examples train_set, text::Examples eval_set = {},
-      double dropout = 0)
-      : model(small_model(dropout)),
+      double dropout = 0, Device device = Device())
+      : model(small_config(dropout), {.device = device}),
         optimizer(optim::decay_groups(model, 0.01), {.lr = arguments.learning_rate}),
         trainer(model, arguments, std::move(train_set), std::move(eval_set), optimizer) {
     trainer.add_callback(recorder);

@@ -83,6 +83,19 @@ TEST_CASE("writing in place counts versions across devices" * needs_device) {
   CHECK(x.to_vector<float>() == std::vector<float>{1, 2, 3});
 }
 
+TEST_CASE("indices that came from the host are known there until they are written" * needs_device) {
+  const Tensor ids = Tensor::from({5, 6, 7, 8}, {4});
+  const Tensor there = ids.to(device);
+  fill(ids, 0);  // the copy is a copy
+  CHECK(there.to_vector<int32_t>() == std::vector<int32_t>{5, 6, 7, 8});
+  CHECK(there.view({2}, {1}, 1).to_vector<int32_t>() == std::vector<int32_t>{6, 7});
+  CHECK(there.view({2}, {2}).to(Device::cpu()).to_vector<int32_t>() == std::vector<int32_t>{5, 7});
+  fill(there.view({2}, {1}, 2), 9);
+  CHECK(there.to_vector<int32_t>() == std::vector<int32_t>{5, 6, 9, 9});
+  copy(there, Tensor::from({1, 2, 3, 4}, {4}));
+  CHECK(there.view({1}, {1}, 3).item() == 4);
+}
+
 TEST_CASE("the host gets no elements of a tensor on the device" * needs_device) {
   CHECK_THROWS_WITH_AS(Tensor::zeros({2}, DType::f32, device).values<float>(),
                        "values: the tensor is on cuda:0; copy it with to(Device::cpu())", Error);
