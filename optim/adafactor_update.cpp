@@ -27,11 +27,11 @@ template <class T, class Use>
 void move_weights(const Update& u, const AdafactorAverages& averages, const AdafactorNumbers& n,
                   double rms_of_p, double rms_of_update, const Use& use) {
   using R = Compute<T>;
-  const auto [remaining, scale] = move_scale(n).of(rms_of_p, rms_of_update);
+  const auto move = move_scale(n).of(rms_of_p, rms_of_update);
   const auto with = [&]<bool averaged>() {
     use(MoveWeight<T, averaged>{u.parameter.data<T>(),
-                                averaged ? averages.update.data<R>() : nullptr, R(remaining),
-                                R(scale), R(n.beta1), R(1.0 - n.beta1)});
+                                averaged ? averages.update.data<R>() : nullptr, R(move.remaining),
+                                R(move.scale), R(n.beta1), R(1.0 - n.beta1)});
   };
   averages.update.defined() ? with.template operator()<true>() : with.template operator()<false>();
 }

@@ -138,7 +138,8 @@ Comparison Comparison::of(std::vector<RunRecord> runs, const std::string& metric
 
   // Metrics that every run has, accuracy and F1 in front.
   std::vector<std::string>& metrics = comparison.metrics;
-  for (const auto& [name, value] : comparison.groups[0].runs[0].metrics) {
+  for (const auto& metric_of_first : comparison.groups[0].runs[0].metrics) {
+    const std::string& name = metric_of_first.first;
     const auto lacks = [&](const RunGroup& group) {
       return group.values(name).size() != group.runs.size();
     };
