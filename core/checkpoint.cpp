@@ -99,6 +99,13 @@ Tensor Checkpoint::tensor(std::string_view name) const {
   return copy;
 }
 
+NamedTensors Checkpoint::named_tensors() const {
+  NamedTensors all;
+  for (const StoredTensor& stored : tensors_)
+    all.push_back({stored.name, tensor(stored.name)});
+  return all;
+}
+
 Checkpoint read_checkpoint(const std::string& folder) {
   const auto place = [&](std::string_view name) { return fmt::format("{}/{}", folder, name); };
   const auto present = [&](std::string_view name) {

@@ -49,6 +49,8 @@ class Checkpoint {
   // by whoever takes the same tensor again. Throws Error naming file and tensor if there is none
   // of that name, minim does not have its dtype, or its rank exceeds Shape::max_rank.
   Tensor tensor(std::string_view name) const;
+  // All of them with their names, in the order of the file.
+  NamedTensors named_tensors() const;
 
   // Sentences about what is odd yet harmless.
   const std::vector<std::string>& warnings() const { return warnings_; }

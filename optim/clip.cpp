@@ -267,6 +267,11 @@ std::optional<NonFinite> find_non_finite(const NamedTensors& parameters) {
   return found;
 }
 
+std::string why_not_finite(const NamedTensors& parameters) {
+  const std::optional<NonFinite> culprit = find_non_finite(parameters);
+  return culprit ? culprit->to_string() : "the norm of all gradients overflows";
+}
+
 double clip_coefficient(double norm, double max_norm) {
   check_not_negative("clip_grad_norm", "max_norm", max_norm);
   return FinishClipping::coefficient_of(norm, max_norm);

@@ -26,6 +26,9 @@ double gradient_norm(const NamedTensors& parameters);
 
 // The first parameter whose gradient holds a NaN or an infinity.
 std::optional<NonFinite> find_non_finite(const NamedTensors& parameters);
+// Why the norm of these gradients is not finite: that parameter in words, or that the norm itself
+// overflows.
+std::string why_not_finite(const NamedTensors& parameters);
 
 // What clipping multiplies onto gradients of that norm: max_norm / (norm + 1e-6), at most 1. To be
 // given to step() as gradient_scale, which saves a pass over the gradients.

@@ -15,9 +15,7 @@ void save_state(const AnyOptimizer& optimizer, const std::string& path) {
 void load_state(AnyOptimizer& optimizer, const std::string& path, OtherOptions other) {
   const memory::Scope scope(memory::Category::data);
   const Checkpoint file = read_safetensors(path);
-  NamedTensors tensors;
-  for (const StoredTensor& stored : file.tensors())
-    tensors.push_back({stored.name, file.tensor(stored.name)});
+  const NamedTensors tensors = file.named_tensors();
   try {
     optimizer.load_state_dict(tensors, file.metadata(), other);
   } catch (const Error& error) {

@@ -91,11 +91,7 @@ double Accelerator::clip_grad_norm(const NamedTensors& parameters, double max_no
   if (!updates_exactly(parameters)) return optim::clip_grad_norm(parameters, max_norm);
   const double norm = optim::gradient_norm(parameters);
   const bool skips = optimizer_->on_non_finite() == optim::OnNonFinite::skip;
-  if (!std::isfinite(norm) && !skips) {
-    const auto culprit = optim::find_non_finite(parameters);
-    fail("clip_grad_norm: {}",
-         culprit ? culprit->to_string() : "the norm of all gradients overflows");
-  }
+  if (!std::isfinite(norm) && !skips) fail("clip_grad_norm: {}", optim::why_not_finite(parameters));
   // Applied as the optimizer reads the gradients: that spares a pass over them.
   step_.gradient_scale = optim::clip_coefficient(norm, max_norm);
   step_.gradient_norm = norm;
@@ -167,11 +163,7 @@ void Accelerator::load_state(const std::string& folder) {
         "{}: has the places of {} data loaders, but {} were prepared", path, places.size(),
         loaders_.size());
   NamedTensors values;
-  if (model_) {
-    const Checkpoint file = read_safetensors(folder + "/model.safetensors");
-    for (const StoredTensor& tensor : file.tensors())
-      values.push_back({tensor.name, file.tensor(tensor.name)});
-  }
+  if (model_) values = read_safetensors(folder + "/model.safetensors").named_tensors();
   if (optimizer_ != nullptr) optim::load_state(*optimizer_, folder + "/optimizer.safetensors");
   if (model_) {
     model_->load_state_dict(values);

@@ -13,6 +13,11 @@ int64_t counted_rows(const text::Examples& set, const std::vector<int64_t>& rows
   return std::ranges::count_if(rows, [&](int64_t row) { return labels[size_t(row)] != -100; });
 }
 
+PackedBatch load_batch(const text::Examples& set, std::span<const int64_t> rows, Device device) {
+  const memory::Scope scope(memory::Category::data);
+  return text::pack(set, rows).to(device);
+}
+
 struct DataLoader::State {
   text::Examples set;
   text::Sampler sampler;
@@ -98,8 +103,7 @@ DataLoader::Iterator& DataLoader::Iterator::operator++() {
 // Takes the next batch.
 void DataLoader::Iterator::load() {
   State& s = *loader_.state_;
-  const memory::Scope scope(memory::Category::data);
-  batch_ = text::pack(s.set, s.batches[size_t(s.next++)]).to(s.device);
+  batch_ = load_batch(s.set, s.batches[size_t(s.next++)], s.device);
 }
 
 }  // namespace minim::train

@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "text/packing.h"
@@ -12,6 +13,9 @@ namespace minim::train {
 
 // Rows among these whose label counts: all but those of class -100.
 int64_t counted_rows(const text::Examples& set, const std::vector<int64_t>& rows);
+
+// These rows as a batch on a device, counted as data.
+PackedBatch load_batch(const text::Examples& set, std::span<const int64_t> rows, Device device);
 
 // A data set in batches, as PyTorch's DataLoader: each `for` over it is the next epoch, in the
 // order that text::Sampler gives that. Copies share data and position.

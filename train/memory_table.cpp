@@ -24,16 +24,8 @@ std::string mib(int64_t bytes) {
   return fmt::format("{:.2f}", double(bytes) / 0x1p20);
 }
 
-// 65783042 as 65,783,042.
-std::string grouped(int64_t number) {
-  std::string digits = std::to_string(number);
-  for (auto at = int64_t(digits.size()) - 3; at > 0; at -= 3)
-    digits.insert(size_t(at), ",");
-  return digits;
-}
-
 std::string counted(int64_t number, std::string_view noun) {
-  return fmt::format("{} {}{}", grouped(number), noun, number == 1 ? "" : "s");
+  return fmt::format("{} {}{}", with_commas(number), noun, number == 1 ? "" : "s");
 }
 
 // Left-aligned in a column of a Table, which aligns at the right.
@@ -55,18 +47,18 @@ std::string heading(const MemoryPlan& plan) {
   std::string text =
       fmt::format("model       {}, {}, width {}, feed-forward {}, vocabulary {}, {}, {}\n",
                   counted(c.n_layers, "layer"), counted(c.n_heads, "head"), c.dim, c.hidden_dim,
-                  grouped(c.vocab_size), counted(c.max_position_embeddings, "position"),
+                  with_commas(c.vocab_size), counted(c.max_position_embeddings, "position"),
                   counted(c.num_labels(), "label"));
-  text += fmt::format("parameters  {} in {}", grouped(plan.parameters),
+  text += fmt::format("parameters  {} in {}", with_commas(plan.parameters),
                       counted(int64_t(plan.tensors.size()), "tensor"));
   if (plan.trained_parameters != plan.parameters)
-    text += fmt::format(", {} of them trained", grouped(plan.trained_parameters));
+    text += fmt::format(", {} of them trained", with_commas(plan.trained_parameters));
   text +=
       fmt::format("\nbatch       {}, {}, the longest of {}; {}",
                   counted(plan.batch.sequences, "sequence"), counted(plan.batch.tokens, "token"),
-                  grouped(plan.batch.longest), counted(plan.options.threads, "thread"));
+                  with_commas(plan.batch.longest), counted(plan.options.threads, "thread"));
   if (const int64_t n = plan.options.gradient_accumulation_steps; n > 1)
-    text += fmt::format("; {} batches to an update", grouped(n));
+    text += fmt::format("; {} batches to an update", with_commas(n));
   return text + "\n\n";
 }
 
@@ -108,8 +100,8 @@ std::string optimizer_table(const MemoryPlan& plan) {
   Table table({"optimizer", "state elements", "state bytes", "state MiB", "peak MiB",
                left("peak of a step", 14, bar_width)});
   for (const OptimizerPlan& optimizer : plan.optimizers)
-    table.add({label_of(optimizer.choice), grouped(optimizer.state.elements_with_numbers()),
-               grouped(optimizer.state.bytes), mib(optimizer.state.bytes), mib(optimizer.peak),
+    table.add({label_of(optimizer.choice), with_commas(optimizer.state.elements_with_numbers()),
+               with_commas(optimizer.state.bytes), mib(optimizer.state.bytes), mib(optimizer.peak),
                bar_cell(optimizer.peak, largest)});
   return table.to_string() +
          "\nState elements count step counters, as PyTorch's state_dict has them; the bytes are "

@@ -222,10 +222,7 @@ void restore_checkpoint(const std::string& checkpoint,
 void load_weights(const std::string& folder,
                   const models::DistilBertForSequenceClassification& model) {
   const std::string path = folder + "/model.safetensors";
-  const Checkpoint file = read_safetensors(path);
-  NamedTensors values;
-  for (const StoredTensor& tensor : file.tensors())
-    values.push_back({tensor.name, file.tensor(tensor.name)});
+  const NamedTensors values = read_safetensors(path).named_tensors();
   try {
     model.load_state_dict(values);
   } catch (const Error& error) {

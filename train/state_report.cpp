@@ -16,13 +16,6 @@ namespace {
 
 using optim::SavedState;
 
-std::string with_commas(int64_t number) {
-  std::string text = std::to_string(number);
-  for (auto at = int64_t(text.size()) - 3; at > 0; at -= 3)
-    text.insert(size_t(at), ",");
-  return text;
-}
-
 std::string bytes_text(int64_t bytes) {
   if (bytes < 1024) return fmt::format("{} B", bytes);
   if (bytes < 1 << 20) return fmt::format("{:.1f} KiB", double(bytes) / 0x1p10);

@@ -15,6 +15,13 @@ size_t width_of(const std::string& text) {
 
 }  // namespace
 
+std::string with_commas(int64_t number) {
+  std::string digits = std::to_string(number);
+  for (auto at = int64_t(digits.size()) - 3; at > 0; at -= 3)
+    digits.insert(size_t(at), ",");
+  return digits;
+}
+
 Table::Table(std::vector<std::string> header) {
   rows_.push_back(std::move(header));
 }

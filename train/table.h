@@ -1,9 +1,13 @@
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
 namespace minim::train {
+
+// 65783042 as 65,783,042.
+std::string with_commas(int64_t number);
 
 // Text in columns, two spaces apart: the first column from the left, the others from the right.
 // Widths count code points, so that "±" and block characters align.

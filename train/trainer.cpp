@@ -35,11 +35,6 @@ uint64_t hash_of(const text::Examples& set) {
   return hash;
 }
 
-PackedBatch pack_counted(const text::Examples& set, std::span<const int64_t> rows, Device device) {
-  const memory::Scope scope(memory::Category::data);
-  return text::pack(set, rows).to(device);
-}
-
 }  // namespace
 
 Trainer::Trainer(Model& model, TrainingArguments arguments, text::Examples train_set,
@@ -286,10 +281,7 @@ void Trainer::update(std::span<const Rows> micro_batches) {
   const NamedTensors parameters = model_.parameters();
   state_.grad_norm = optim::gradient_norm(parameters);
   const bool skips = optimizer_.on_non_finite() == optim::OnNonFinite::skip;
-  if (!std::isfinite(state_.grad_norm) && !skips) {
-    const auto culprit = optim::find_non_finite(parameters);
-    stop_at(loss, culprit ? culprit->to_string() : "the norm of all gradients overflows");
-  }
+  if (!std::isfinite(state_.grad_norm) && !skips) stop_at(loss, optim::why_not_finite(parameters));
   const double scale = arguments_.max_grad_norm > 0
                            ? optim::clip_coefficient(state_.grad_norm, arguments_.max_grad_norm)
                            : 1.0;
@@ -312,7 +304,7 @@ void Trainer::update(std::span<const Rows> micro_batches) {
 // Forward and backward of one micro-batch whose loss counts for `share` of the update; its own
 // loss.
 double Trainer::backward(const Rows& rows, double share) {
-  const PackedBatch batch = pack_counted(train_set_, rows, model_.device());
+  const PackedBatch batch = load_batch(train_set_, rows, model_.device());
   const Generator generator = model_.generator();
   const Tensor loss = model_.loss(model_.forward(batch), batch.labels);
   (share == 1.0 ? loss : loss * share).backward();

@@ -157,9 +157,7 @@ template <class T, int D>
 __global__ void __launch_bounds__(threads)
     attention_query_gradients_kernel(AttentionArgs<T> args, Gradients<T> g, int64_t tiles) {
   const Slice slice = slice_of_block(args, tiles);
-  int64_t dropout_block = 0;
-  if (args.dropout.threshold > 0)
-    dropout_block = first_dropout_block(args, slice, int64_t(blockIdx.x) / tiles);
+  const int64_t dropout_block = first_dropout_block(args, slice, int64_t(blockIdx.x) / tiles);
   with_tile_size<Compute<T>, D>(slice.queries, slice.keys, [&]<int own, int other>() {
     constexpr int rows = own * side;
     for (int64_t first = int64_t(blockIdx.x) % tiles * rows; first < slice.queries;
@@ -172,9 +170,7 @@ template <class T, int D>
 __global__ void __launch_bounds__(threads)
     attention_key_gradients_kernel(AttentionArgs<T> args, Gradients<T> g, int64_t tiles) {
   const Slice slice = slice_of_block(args, tiles);
-  int64_t dropout_block = 0;
-  if (args.dropout.threshold > 0)
-    dropout_block = first_dropout_block(args, slice, int64_t(blockIdx.x) / tiles);
+  const int64_t dropout_block = first_dropout_block(args, slice, int64_t(blockIdx.x) / tiles);
   with_tile_size<Compute<T>, D>(slice.keys, slice.queries, [&]<int own, int other>() {
     constexpr int rows = own * side;
     for (int64_t first = int64_t(blockIdx.x) % tiles * rows; first < slice.keys;

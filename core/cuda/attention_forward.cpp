@@ -90,9 +90,7 @@ __global__ void __launch_bounds__(threads)
     attention_forward_kernel(AttentionArgs<T> args, int64_t tiles, T* y, Compute<T>* log_sum_exp) {
   using C = Compute<T>;
   const Slice slice = slice_of_block(args, tiles);
-  int64_t dropout_block = 0;
-  if (args.dropout.threshold > 0)
-    dropout_block = first_dropout_block(args, slice, int64_t(blockIdx.x) / tiles);
+  const int64_t dropout_block = first_dropout_block(args, slice, int64_t(blockIdx.x) / tiles);
   with_tile_size<C, D>(slice.queries, slice.keys, [&]<int own, int other>() {
     constexpr int rows = own * side;
     for (int64_t first = int64_t(blockIdx.x) % tiles * rows; first < slice.queries;

@@ -77,10 +77,11 @@ __device__ Slice slice_of_block(const AttentionArgs<T>& args, int64_t tiles) {
 }
 
 // The Philox block of a slice's first probability: after those of the sequences before it and of
-// the heads before it in its sequence. Called by all threads.
+// the heads before it in its sequence; 0 where nothing is dropped. Called by all threads.
 template <class T>
 __device__ int64_t first_dropout_block(const AttentionArgs<T>& args, const Slice& slice,
                                        int64_t sequence) {
+  if (args.dropout.threshold == 0) return 0;
   DYNAMIC_SHARED(int64_t, partials);  // [warps], before tiles are loaded there
   int64_t blocks = 0;
   for (int64_t s = threadIdx.x; s < sequence; s += threads)

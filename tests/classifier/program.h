@@ -13,6 +13,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/file.h"
+#include "tests/core/contains.h"
 #include "tests/core/temporary_folder.h"
 
 // Runs the program as a shell would.
@@ -88,10 +89,6 @@ inline std::string failure_of(const Arguments& arguments, int status = 1) {
   const std::string text = outcome.errors.substr(at + 7);
   CHECK(text.find('\n') == text.size() - 1);  // it is the last line
   return text.substr(0, text.size() - 1);
-}
-
-inline bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
 }
 
 inline std::vector<std::string> lines_of(const std::string& text) {

@@ -2,20 +2,13 @@
 #include <filesystem>
 
 #include "tests/classifier/program.h"
+#include "tests/core/read_json.h"
 
 // train, and what it leaves.
 using namespace minim;
 using namespace minim::test;
 using nlohmann::json;
 namespace fs = std::filesystem;
-
-namespace {
-
-json read_json(const std::string& path) {
-  return json::parse(read_whole_file(path));
-}
-
-}  // namespace
 
 TEST_CASE("a new model learns, is evaluated each epoch and saved") {
   const TemporaryFolder folder;

@@ -56,6 +56,13 @@ enum class Bug {
   quantize_traps,
 };
 
+// The mask of a whole warp.
+inline constexpr unsigned everybody = 0xffffffffu;
+// Blocks of so many threads that n elements take.
+inline int blocks_for(int n, int threads) {
+  return (n + threads - 1) / threads;
+}
+
 // y[i] += a * x[i].   x, y: [n]
 template <Bug bug = Bug::none>
 void axpy(float* y, const float* x, float a, int n, cudaStream_t stream = nullptr);

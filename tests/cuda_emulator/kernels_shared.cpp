@@ -6,16 +6,6 @@ namespace minim::emulator {
 
 using cuda::launch;
 
-namespace {
-
-constexpr unsigned everybody = 0xffffffffu;
-
-int blocks_for(int n, int threads) {
-  return (n + threads - 1) / threads;
-}
-
-}  // namespace
-
 // --- softmax of rows ---
 
 struct Sum {

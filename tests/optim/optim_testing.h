@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "core/tensor.h"
+#include "optim/any_optimizer.h"
 #include "tests/core/temporary_folder.h"
 
 // What the tests of optimizers share.
@@ -50,6 +51,15 @@ inline std::vector<float> noise(int64_t n, int seed) {
     values.push_back(float(2.0 * (x - std::floor(x)) - 1.0));
   }
   return values;
+}
+
+// The step of that number, counted from 0, with noise for gradients and a falling rate.
+inline void take_noisy_step(optim::AnyOptimizer& optimizer, const NamedTensors& parameters,
+                            int step) {
+  for (const NamedTensor& p : parameters)
+    Tensor(p.tensor).set_grad(convert(
+        Tensor::from(noise(p.tensor.numel(), 7 + step), p.tensor.shape()), p.tensor.dtype()));
+  optimizer.step(1e-2 / double(step + 1));
 }
 
 }  // namespace minim::test

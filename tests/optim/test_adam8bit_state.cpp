@@ -30,13 +30,6 @@ NamedTensors three_parameters(DType dtype = DType::f32) {
   return parameters;
 }
 
-void take_step(AnyOptimizer& optimizer, const NamedTensors& parameters, int step) {
-  for (const NamedTensor& p : parameters)
-    Tensor(p.tensor).set_grad(convert(
-        Tensor::from(noise(p.tensor.numel(), 7 + step), p.tensor.shape()), p.tensor.dtype()));
-  optimizer.step(1e-2 / double(step + 1));
-}
-
 std::vector<AdamW8bitRule::Options> many_options() {
   return {{},
           {.block_size = 64},
@@ -103,9 +96,9 @@ TEST_CASE("adam8bit state: what a step allocates is what was predicted, to the b
       AdamW8bit optimizer(parameters, options);
       const StateSize predicted = state_size(optimizer);
       CHECK(memory::current(memory::Category::optimizer_state) == before);
-      take_step(optimizer, parameters, 0);
+      take_noisy_step(optimizer, parameters, 0);
       CHECK(memory::current(memory::Category::optimizer_state) - before == predicted.bytes);
-      take_step(optimizer, parameters, 1);
+      take_noisy_step(optimizer, parameters, 1);
       CHECK(memory::current(memory::Category::optimizer_state) - before == predicted.bytes);
     }
 }
@@ -117,15 +110,15 @@ TEST_CASE("adam8bit state: a run saved and resumed equals the run that went on, 
       const NamedTensors whole = three_parameters(dtype), cut = three_parameters(dtype);
       AdamW8bit uninterrupted(whole, options), first(cut, options);
       for (int step = 0; step < 3; ++step) {
-        take_step(uninterrupted, whole, step);
-        take_step(first, cut, step);
+        take_noisy_step(uninterrupted, whole, step);
+        take_noisy_step(first, cut, step);
       }
       save_state(first, folder / "optimizer.safetensors");
       AdamW8bit second(cut, options);
       load_state(second, folder / "optimizer.safetensors");
       for (int step = 3; step < 8; ++step) {
-        take_step(uninterrupted, whole, step);
-        take_step(second, cut, step);
+        take_noisy_step(uninterrupted, whole, step);
+        take_noisy_step(second, cut, step);
       }
       for (size_t i = 0; i < whole.size(); ++i)
         CHECK(whole[i].tensor.to_vector<double>() == cut[i].tensor.to_vector<double>());
@@ -138,7 +131,7 @@ TEST_CASE("adam8bit state: a state of other blocks, codes or kind is refused") {
   const TemporaryFolder folder;
   const NamedTensors parameters = three_parameters();
   AdamW8bit optimizer(parameters);
-  take_step(optimizer, parameters, 0);
+  take_noisy_step(optimizer, parameters, 0);
   save_state(optimizer, folder / "optimizer.safetensors");
   const auto refusal = [&](AdamW8bitRule::Options options, OtherOptions other) {
     AdamW8bit reader(parameters, options);
@@ -162,7 +155,7 @@ TEST_CASE("adam8bit: the number of threads changes no bit") {
     const Tensor p = parameter(noise(200003, 3), {200003});
     Adam8bit optimizer({{"p", p}});
     for (int step = 0; step < 3; ++step)
-      take_step(optimizer, {{"p", p}}, step);
+      take_noisy_step(optimizer, {{"p", p}}, step);
     return std::pair(p.to_vector<float>(), optimizer.state("p").exp_avg.to_vector<int64_t>());
   };
   const int threads = thread_count();
@@ -241,11 +234,11 @@ TEST_CASE("adam8bit: groups of other blocks share the tables; groups of other co
   const NamedTensors parameters = three_parameters();
   AdamW8bit optimizer(NamedTensors{parameters[0]});
   optimizer.add_group(ParameterGroup{.parameters = {parameters[1]}}, {.block_size = 64});
-  take_step(optimizer, parameters, 0);
+  take_noisy_step(optimizer, parameters, 0);
   CHECK(optimizer.state("embeddings.weight").exp_avg_absmax.numel() == 79);
   AdamW8bit mixed(NamedTensors{parameters[0]});
   mixed.add_group(ParameterGroup{.parameters = {parameters[1]}}, {.code_map = "linear"});
-  CHECK(error_of([&] { take_step(mixed, parameters, 0); }) ==
+  CHECK(error_of([&] { take_noisy_step(mixed, parameters, 0); }) ==
         "adamw8bit: groups have different codes, minim dynamic and minim linear; use an optimizer "
         "for each");
 }

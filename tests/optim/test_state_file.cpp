@@ -23,13 +23,6 @@ NamedTensors two_parameters(DType dtype = DType::f32) {
   return parameters;
 }
 
-void take_step(AnyOptimizer& optimizer, const NamedTensors& parameters, int step) {
-  for (const NamedTensor& p : parameters)
-    Tensor(p.tensor).set_grad(convert(
-        Tensor::from(noise(p.tensor.numel(), 7 + step), p.tensor.shape()), p.tensor.dtype()));
-  optimizer.step(1e-2 / double(step + 1));
-}
-
 }  // namespace
 
 TEST_CASE("state files: a run saved and resumed equals the run that went on, bit for bit") {
@@ -41,15 +34,15 @@ TEST_CASE("state files: a run saved and resumed equals the run that went on, bit
       AdamW uninterrupted(decay_groups(whole, 0.1), options),
           first(decay_groups(cut, 0.1), options);
       for (int step = 0; step < 3; ++step) {
-        take_step(uninterrupted, whole, step);
-        take_step(first, cut, step);
+        take_noisy_step(uninterrupted, whole, step);
+        take_noisy_step(first, cut, step);
       }
       save_state(first, folder / "optimizer.safetensors");
       AdamW second(decay_groups(cut, 0.1), options);
       load_state(second, folder / "optimizer.safetensors");
       for (int step = 3; step < 8; ++step) {
-        take_step(uninterrupted, whole, step);
-        take_step(second, cut, step);
+        take_noisy_step(uninterrupted, whole, step);
+        take_noisy_step(second, cut, step);
       }
       for (size_t i = 0; i < whole.size(); ++i)
         CHECK(whole[i].tensor.to_vector<double>() == cut[i].tensor.to_vector<double>());
@@ -62,7 +55,7 @@ TEST_CASE("state files: the file says by itself what it holds") {
   const NamedTensors parameters = two_parameters();
   AdamW optimizer({ParameterGroup{.parameters = {parameters[0]}, .weight_decay = 0.25},
                    ParameterGroup{.parameters = {parameters[1]}, .lr = 0.5}});
-  take_step(optimizer, parameters, 0);
+  take_noisy_step(optimizer, parameters, 0);
   save_state(optimizer, folder / "optimizer.safetensors");
   const Checkpoint file = read_safetensors(folder / "optimizer.safetensors");
   CHECK(file.metadata() == Metadata{{"format", "minim-optimizer"}, {"version", "1"},
@@ -97,7 +90,7 @@ TEST_CASE("state files: a parameter that had no gradient has no state after load
 TEST_CASE("state files: loading copies, and the memory counts as optimizer state") {
   const NamedTensors parameters = two_parameters();
   AdamW saved(parameters);
-  take_step(saved, parameters, 0);
+  take_noisy_step(saved, parameters, 0);
   const int64_t before = memory::current(memory::Category::optimizer_state);
   AdamW loaded(parameters);
   loaded.load_state_dict(saved.state_dict(), saved.metadata());
@@ -110,12 +103,12 @@ TEST_CASE("state files: loading copies, and the memory counts as optimizer state
 TEST_CASE("state files: step counters go past 2^31") {
   const NamedTensors parameters = two_parameters();
   AdamW optimizer(parameters);
-  take_step(optimizer, parameters, 0);
+  take_noisy_step(optimizer, parameters, 0);
   NamedTensors state;
   for (const auto& [name, tensor] : optimizer.state_dict())
     state.push_back({name, name.ends_with("step") ? Tensor::from({int64_t(1) << 33}, {}) : tensor});
   optimizer.load_state_dict(state, optimizer.metadata());
-  take_step(optimizer, parameters, 1);
+  take_noisy_step(optimizer, parameters, 1);
   CHECK(optimizer.state("w").step == (int64_t(1) << 33) + 1);
   for (const float value : parameters[0].tensor.to_vector<float>())
     CHECK(std::isfinite(value));
@@ -124,10 +117,10 @@ TEST_CASE("state files: step counters go past 2^31") {
 TEST_CASE("state files: what does not fit is refused with names, and the old state stays") {
   const NamedTensors parameters = two_parameters();
   AdamW optimizer(parameters);
-  take_step(optimizer, parameters, 0);
+  take_noisy_step(optimizer, parameters, 0);
   const NamedTensors good = optimizer.state_dict();
   const Metadata metadata = optimizer.metadata();
-  take_step(optimizer, parameters, 1);
+  take_noisy_step(optimizer, parameters, 1);
   const auto error = [&](NamedTensors tensors, Metadata data) {
     return error_of([&] { optimizer.load_state_dict(tensors, data); });
   };
@@ -185,7 +178,7 @@ TEST_CASE("state files: a file that is cut short is refused by its path") {
   const TemporaryFolder folder;
   const NamedTensors parameters = two_parameters();
   AdamW optimizer(parameters);
-  take_step(optimizer, parameters, 0);
+  take_noisy_step(optimizer, parameters, 0);
   const std::string path = folder / "optimizer.safetensors";
   save_state(optimizer, path);
   std::string bytes;

@@ -9,6 +9,7 @@
 #include "optim/make_optimizer.h"
 #include "optim/schedule.h"
 #include "optim/state_file.h"
+#include "tests/core/read_json.h"
 #include "tests/train/small_model.h"
 #include "text/sampler.h"
 #include "text/tokenizer_files.h"
@@ -21,10 +22,6 @@ using nlohmann::json;
 namespace fs = std::filesystem;
 
 namespace {
-
-json read_json(const std::string& path) {
-  return json::parse(read_whole_file(path));
-}
 
 std::vector<std::string> names_in(const std::string& folder) {
   std::vector<std::string> names;

@@ -5,9 +5,11 @@
 #include <doctest/doctest.h>
 #include <nlohmann/json.hpp>
 
+#include "tests/core/contains.h"
 #include "train/memory_table.h"
 
 using namespace minim;
+using namespace minim::test;
 using models::BatchShape;
 using models::DistilBertConfig;
 using nlohmann::json;
@@ -32,10 +34,6 @@ std::string line_of(const std::string& text, const std::string& start) {
     if (joined.starts_with(start)) return joined;
   }
   return "";
-}
-
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
 }
 
 }  // namespace

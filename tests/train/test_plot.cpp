@@ -4,9 +4,11 @@
 #include <doctest/doctest.h>
 
 #include "core/error.h"
+#include "tests/core/contains.h"
 #include "train/plot.h"
 
 using namespace minim;
+using namespace minim::test;
 using namespace minim::train;
 
 namespace {
@@ -19,10 +21,6 @@ std::vector<std::pair<double, double>> markers_of(const std::string& svg) {
        ++at)
     found.emplace_back(std::stod((*at)[1]), std::stod((*at)[2]));
   return found;
-}
-
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
 }
 
 }  // namespace

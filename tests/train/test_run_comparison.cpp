@@ -3,6 +3,7 @@
 
 #include "core/error.h"
 #include "core/file.h"
+#include "tests/core/contains.h"
 #include "tests/core/temporary_folder.h"
 #include "train/comparison_page.h"
 #include "train/run_comparison.h"
@@ -12,10 +13,6 @@ using namespace minim::test;
 using namespace minim::train;
 
 namespace {
-
-bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
 
 RunRecord run_of(const std::string& optimizer, int seed, double accuracy) {
   RunRecord run;

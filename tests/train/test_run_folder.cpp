@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/file.h"
+#include "tests/core/read_json.h"
 #include "tests/train/small_model.h"
 #include "text/tokenizer_files.h"
 #include "train/run_folder.h"
@@ -18,10 +19,6 @@ using nlohmann::json;
 namespace fs = std::filesystem;
 
 namespace {
-
-json read_json(const std::string& path) {
-  return json::parse(read_whole_file(path));
-}
 
 std::vector<json> read_lines(const std::string& path) {
   std::vector<json> lines;
