@@ -44,7 +44,8 @@ train::NamedArguments TrainOptions::further_arguments() const {
   const auto text = [](const std::string& value) -> train::ArgumentValue {
     return value.empty() ? train::ArgumentValue(nullptr) : value;
   };
-  return {{"model_name_or_path", text(model)},
+  return {{"training_loop", "Trainer"},
+          {"model_name_or_path", text(model)},
           {"preset", text(preset)},
           {"config_overrides", text(config_overrides)},
           {"tokenizer_name", text(tokenizer)},

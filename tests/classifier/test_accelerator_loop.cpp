@@ -48,5 +48,21 @@ TEST_CASE("a loop of one's own trains the Trainer's bits on banking77") {
     const double accuracy =
         json::parse(read_whole_file(run + "/eval_results.json"))["eval_accuracy"];
     CHECK(contains(read_whole_file(folder / "out"), fmt::format("accuracy {:.4f}\n", accuracy)));
+    // Records like the Trainer's, so that the two stand side by side and differ in one option
+    // alone.
+    const json results = json::parse(read_whole_file(loop + "/all_results.json"));
+    CHECK(results["eval_accuracy"] == accuracy);
+    const auto options_of = [](const std::string& run_folder) {
+      return json::parse(read_whole_file(run_folder + "/training_args.json"));
+    };
+    json ours = options_of(loop), theirs = options_of(run);
+    CHECK(ours["training_loop"] == "Accelerator");
+    CHECK(theirs["training_loop"] == "Trainer");
+    for (const char* name :
+         {"training_loop", "output_dir", "skip_unseen_labels", "report_to", "save_only_model"}) {
+      ours.erase(name);
+      theirs.erase(name);
+    }
+    CHECK(ours == theirs);
   }
 }
