@@ -11,6 +11,12 @@
 
 namespace minim::train {
 
+// The most that one batch had: memory depends on nothing else of it.
+struct LargestBatch {
+  int64_t sequences = 0, tokens = 0, longest = 0;  // longest: tokens of one sequence
+  bool token_types = false;
+};
+
 // Where a run stands; what callbacks see.
 struct TrainerState {
   int64_t global_step = 0;  // updates done
@@ -27,6 +33,7 @@ struct TrainerState {
   double total_flos = 0;         // floating-point operations of all forwards and backwards
   Device device;                 // of the model
   int64_t optimizer_state_bytes = 0;
+  LargestBatch largest_batch;  // of this part of the run
   // Where the next update finds its rows: an epoch of the sampler, and a batch of it.
   int64_t data_epoch = 0, data_batch = 0;
   // Sums of the losses of all updates, and of those since the last log entry, after logged_step.

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "train/page.h"
 #include "train/plot.h"
 
 namespace minim::train {
@@ -64,43 +65,11 @@ std::string state_quadrant(const Comparison& comparison) {
   return plot.svg();
 }
 
-std::string row_of(const std::vector<std::string>& cells, const char* tag) {
-  std::string row = "<tr>";
-  for (const std::string& cell : cells)
-    row += fmt::format("<{0}>{1}</{0}>", tag, escape_html(cell));
-  return row + "</tr>\n";
-}
-
-std::string table_of(const std::vector<std::vector<std::string>>& rows) {
-  std::string table = "<div class='wide'><table>\n";
-  for (const auto& row : rows)
-    table += row_of(row, &row == &rows[0] ? "th" : "td");
-  return table + "</table></div>\n";
-}
-
-constexpr const char* page_style = R"(:root { color-scheme: light dark; }
-body { font: 15px/1.5 system-ui, sans-serif; max-width: 1080px; margin: 2rem auto; padding: 0 1rem;
-  color: #1c1e21; background: #fff; }
-h1 { font-size: 1.4rem; } h2 { font-size: 1.05rem; margin-top: 2rem; }
-table { border-collapse: collapse; font-variant-numeric: tabular-nums; white-space: nowrap; }
-th, td { padding: 0.25rem 0.8rem; text-align: right; border-bottom: 1px solid #8884; }
-th { font-weight: 600; } th:first-child, td:first-child { text-align: left; padding-left: 0; }
-.wide { overflow-x: auto; }
-.plots { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 480px), 1fr)); }
-.small { font-size: 0.85rem; opacity: 0.75; }
-@media (prefers-color-scheme: dark) { body { color: #e4e6eb; background: #18191a; } }
-)";
-
 }  // namespace
 
 std::string comparison_page(const Comparison& comparison) {
-  std::string page = fmt::format(
-      "<!doctype html>\n<html lang='en'>\n<head>\n<meta charset='utf-8'>\n"
-      "<meta name='viewport' content='width=device-width, initial-scale=1'>\n"
-      "<title>Runs compared</title>\n<style>\n{}{}</style>\n</head>\n<body>\n"
-      "<h1>Runs compared</h1>\n",
-      page_style, plot_style());
-  page += table_of(comparison.rows());
+  std::string page = page_begin("Runs compared");
+  page += table_html(comparison.rows());
   page +=
       "<p class='small'>± is the standard deviation over seeds. Peak is that of all tensors at "
       "once, weights and data included.</p>\n";
@@ -122,14 +91,14 @@ std::string comparison_page(const Comparison& comparison) {
       rows.push_back({key});
       rows.back().insert(rows.back().end(), values.begin(), values.end());
     }
-    page += "<h2>Options that differ</h2>\n" + table_of(rows);
+    page += "<h2>Options that differ</h2>\n" + table_html(rows);
   }
   page += "<h2>Folders</h2>\n<ul class='small'>\n";
   for (const RunGroup& group : comparison.groups)
     for (const RunRecord& run : group.runs)
       page += fmt::format("<li>{}: seed {}, {}</li>\n", escape_html(group.name),
                           escape_html(run.seed), escape_html(run.folder));
-  return page + "</ul>\n</body>\n</html>\n";
+  return page + "</ul>\n" + page_end();
 }
 
 }  // namespace minim::train

@@ -1,5 +1,12 @@
 #include "train/memory_ledger.h"
 
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "train/memory_plan.h"
+#include "train/table.h"
+
 namespace minim::train {
 
 MemoryLedger::MemoryLedger(const nn::Module& model, const optim::StateSize& optimizer_state)
@@ -13,6 +20,52 @@ MemoryLedger::MemoryLedger(const nn::Module& model, const optim::StateSize& opti
     predicted_gradients += parameter.tensor.bytes();
     trained_parameters += parameter.tensor.numel();
   }
+}
+
+MemoryLedger::MemoryLedger(const RunDescription& run, const LargestBatch& batch)
+    : MemoryLedger(run.model, run.optimizer.state_size()) {
+  if (batch.tokens == 0 || trained_parameters == 0) return;
+  step = models::rehearse_step(
+      run.model, {batch.sequences, batch.tokens, batch.longest, batch.token_types},
+      {.gradient_accumulation_steps = run.arguments.gradient_accumulation_steps});
+  NamedTensors trained;
+  for (const NamedTensor& parameter : run.model.parameters())
+    if (parameter.tensor.requires_grad()) trained.push_back(parameter);
+  const int64_t update = update_workspace(run.optimizer.name(), trained);
+  predicted_peak = step->weights + predicted_optimizer_state +
+                   std::max(step->together, step->gradients + update);
+}
+
+std::optional<int64_t> MemoryLedger::predicted(memory::Category category) const {
+  using memory::Category;
+  if (category == Category::weights) return predicted_weights;
+  if (category == Category::gradients) return predicted_gradients;
+  if (category == Category::optimizer_state) return predicted_optimizer_state;
+  if (!step) return std::nullopt;
+  return category == Category::activations ? step->activations
+         : category == Category::workspace ? step->workspace
+                                           : step->data;
+}
+
+MeasuredMemory::MeasuredMemory(Device device) : peak(memory::peak(device)) {
+  for (size_t c = 0; c < memory::categories; ++c)
+    peaks[c] = memory::peak(memory::Category(c), device);
+}
+
+std::string ledger_table(const MemoryLedger& ledger, const MeasuredMemory& measured) {
+  const auto mib = [](std::optional<int64_t> bytes) {
+    return bytes ? fmt::format("{:.2f}", double(*bytes) / 0x1p20) : "-";
+  };
+  Table table({"memory (MiB)", "predicted", "measured peak"});
+  for (size_t c = 0; c < memory::categories; ++c) {
+    const auto category = memory::Category(c);
+    table.add({std::string(memory::name_of(category)), mib(ledger.predicted(category)),
+               mib(measured.peaks[c])});
+  }
+  std::optional<int64_t> all;
+  if (ledger.step) all = ledger.predicted_peak;
+  table.add({"all at once", mib(all), mib(measured.peak)});
+  return table.to_string();
 }
 
 }  // namespace minim::train

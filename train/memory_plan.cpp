@@ -10,7 +10,7 @@ namespace {
 
 // Sums that Adafactor's update of one parameter works with: of squares and of columns, per tile of
 // a matrix (optim/adafactor_update.cpp). Other rules need nothing.
-int64_t update_workspace(std::string_view rule, const Shape& shape) {
+int64_t workspace_of_update(std::string_view rule, const Shape& shape) {
   if (!rule.starts_with("adafactor") || shape.numel() == 0) return 0;
   const int rank = shape.rank();
   if (rank < 2) return 2 * 8 * ((shape.numel() + element_grain - 1) / element_grain);
@@ -26,15 +26,20 @@ OptimizerPlan plan_optimizer(const OptimizerChoice& choice, const NamedTensors& 
   const auto optimizer = optim::make_optimizer(choice.name, optim::decay_groups(trained, 0.0),
                                                {.optim_args = choice.optim_args});
   OptimizerPlan plan{.choice = choice, .state = optimizer->state_size()};
-  for (const NamedTensor& parameter : trained)
-    plan.update_workspace = std::max(plan.update_workspace,
-                                     update_workspace(optimizer->name(), parameter.tensor.shape()));
+  plan.update_workspace = update_workspace(optimizer->name(), trained);
   plan.peak = step.weights + plan.state.bytes +
               std::max(step.together, step.gradients + plan.update_workspace);
   return plan;
 }
 
 }  // namespace
+
+int64_t update_workspace(std::string_view optimizer, const NamedTensors& trained) {
+  int64_t most = 0;
+  for (const NamedTensor& parameter : trained)
+    most = std::max(most, workspace_of_update(optimizer, parameter.tensor.shape()));
+  return most;
+}
 
 std::vector<OptimizerChoice> all_optimizers() {
   std::vector<OptimizerChoice> choices;

@@ -44,6 +44,9 @@ struct MemoryPlan {
   std::vector<OptimizerPlan> optimizers;
 };
 
+// Peak of what an update under the optimizer of that name works with beside its state; bytes.
+int64_t update_workspace(std::string_view optimizer, const NamedTensors& trained);
+
 // The plan of training `model`, whose weights are not read (models::model_without_weights makes one
 // of a config; freeze() says what is trained), on batches of this shape. Throws what
 // models::rehearse_step and optim::make_optimizer throw.

@@ -86,6 +86,7 @@ double Plot::down(double y) const {
 // Puts a label right of a place or, where the picture ends or another label stands, left of it or
 // further down.
 void Plot::label(double x, double y, const std::string& text) {
+  if (text.empty()) return;
   const double length = letter * double(text.size());
   const bool flips = x + 10 + length > width;
   const double begin = flips ? x - 10 - length : x + 10;
@@ -115,6 +116,11 @@ void Plot::point(double x, double y, int series, std::string name, double spread
   label(px, py, name);
 }
 
+void Plot::dot(double x, double y, int series) {
+  marks_ += fmt::format("<circle class='s{} dot' cx='{:.1f}' cy='{:.1f}' r='2.4'/>\n",
+                        style_of(series), across(x), down(y));
+}
+
 std::string Plot::path(const std::vector<double>& x, const std::vector<double>& y) const {
   check(x.size() == y.size() && !x.empty(), "plot {}: a line of {} x and {} y", title_, x.size(),
         y.size());
@@ -132,6 +138,7 @@ void Plot::line(const std::vector<double>& x, const std::vector<double>& y, int 
 
 void Plot::guide(const std::vector<double>& x, const std::vector<double>& y, std::string name) {
   marks_ = fmt::format("<path class='guide' d='{}'/>\n", path(x, y)) + marks_;
+  if (name.empty()) return;
   labels_ +=
       fmt::format("<text class='quiet' x='{:.1f}' y='{:.1f}' text-anchor='middle'>{}</text>\n",
                   across(x[0]), down(y[0]) - 6, escape_html(name));
@@ -163,23 +170,32 @@ std::string Plot::svg() const {
 }
 
 std::string plot_style() {
-  // Okabe and Ito's colours, which those who see fewer tell apart too.
-  return R"(.plot { width: 100%; max-width: 720px; font: 12px system-ui, sans-serif; }
+  // Okabe and Ito's colours, which those who see fewer tell apart too; lighter ones on dark paper.
+  return R"(:root { --paper: #fff; --ink: #1c1e21; --s0: #0072b2; --s1: #d55e00; --s2: #009e73;
+  --s3: #b5578f; --s4: #b8860b; --s5: #56b4e9; }
+@media (prefers-color-scheme: dark) { :root { --paper: #18191a; --ink: #e4e6eb; --s0: #4aa3df;
+  --s1: #f08a3c; --s2: #2cc295; --s3: #e39cc4; --s4: #e0b040; --s5: #9bd5f7; } }
+.plot { width: 100%; max-width: 720px; font: 12px system-ui, sans-serif; }
 .plot text { fill: currentColor; }
+.plot .name { paint-order: stroke; stroke: var(--paper); stroke-width: 3px; }
 .plot .title { font-size: 14px; font-weight: 600; }
 .plot .tick, .plot .quiet { opacity: 0.65; }
 .plot .grid { stroke: currentColor; opacity: 0.12; }
 .plot .axis { stroke: currentColor; fill: none; }
 .plot .guide { stroke: currentColor; opacity: 0.4; fill: none; stroke-dasharray: 4 3; }
+.plot .s0 { fill: var(--s0); stroke: var(--s0); }
+.plot .s1 { fill: var(--s1); stroke: var(--s1); }
+.plot .s2 { fill: var(--s2); stroke: var(--s2); }
+.plot .s3 { fill: var(--s3); stroke: var(--s3); }
+.plot .s4 { fill: var(--s4); stroke: var(--s4); }
+.plot .s5 { fill: var(--s5); stroke: var(--s5); }
 .plot .curve, .plot .bar { fill: none; stroke-width: 1.8; }
-.plot .s0 { fill: #0072b2; stroke: #0072b2; }
-.plot .s1 { fill: #d55e00; stroke: #d55e00; }
-.plot .s2 { fill: #009e73; stroke: #009e73; }
-.plot .s3 { fill: #cc79a7; stroke: #cc79a7; }
-.plot .s4 { fill: #b8860b; stroke: #b8860b; }
-.plot .s5 { fill: #56b4e9; stroke: #56b4e9; }
-.plot .curve.s0, .plot .curve.s1, .plot .curve.s2, .plot .curve.s3, .plot .curve.s4,
-.plot .curve.s5 { fill: none; }
+.plot .dot { stroke: none; fill-opacity: 0.55; }
+.plot .curve.s1 { stroke-dasharray: 7 3; }
+.plot .curve.s2 { stroke-dasharray: 2 2.5; }
+.plot .curve.s3 { stroke-dasharray: 9 3 2 3; }
+.plot .curve.s4 { stroke-dasharray: 12 4; }
+.plot .curve.s5 { stroke-dasharray: 4 2; }
 )";
 }
 

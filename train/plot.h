@@ -16,19 +16,21 @@ struct Axis {
 Axis axis_around(std::string label, const std::vector<double>& values, bool logarithmic = false);
 
 // A diagram as SVG, 640 x 400, in the colours of the page that it stands in (light or dark). Series
-// differ in marker as well as colour, and are labelled where they are, so that it can be read in
-// grey.
+// differ in marker or dashes as well as colour, and are labelled where they are, so that it can be
+// read in grey.
 class Plot {
  public:
   Plot(std::string title, Axis x, Axis y);
 
-  // A marker with its name beside it and, where `spread` > 0, a bar of that length up and down.
+  // A marker with its name, if it has one, beside it and, where `spread` > 0, a bar of that length up and down.
   // Points of a series number share marker and colour.
   void point(double x, double y, int series, std::string label, double spread = 0);
+  // A small round mark without a name, for where there are many.
+  void dot(double x, double y, int series);
   // A line through points (x[i], y[i]), with its name at the end.
   void line(const std::vector<double>& x, const std::vector<double>& y, int series,
             std::string label);
-  // A thin grey line for orientation, with its name above its first point.
+  // A thin grey line for orientation, with its name, if it has one, above its first point.
   void guide(const std::vector<double>& x, const std::vector<double>& y, std::string label);
 
   std::string svg() const;

@@ -4,6 +4,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "train/memory_ledger.h"
+
 namespace minim::train {
 
 namespace {
@@ -32,23 +34,23 @@ json optional(const std::optional<T>& value) {
   return value ? json(*value) : json(nullptr);
 }
 
-json ledger_json(const MemoryLedger& ledger) {
-  using memory::Category;
-  json measured = json::object();
-  for (size_t c = 0; c < memory::categories; ++c)
-    measured[std::string(memory::name_of(Category(c)))] = {
-        {"current", memory::current(Category(c), ledger.device)},
-        {"peak", memory::peak(Category(c), ledger.device)}};
+json ledger_json(const MemoryLedger& ledger, const MeasuredMemory& seen) {
+  json predicted = json::object(), measured = json::object();
+  for (size_t c = 0; c < memory::categories; ++c) {
+    const auto category = memory::Category(c);
+    const std::string name(memory::name_of(category));
+    if (const auto bytes = ledger.predicted(category)) predicted[name] = *bytes;
+    measured[name] = {{"current", memory::current(category, ledger.device)},
+                      {"peak", seen.peaks[c]}};
+  }
   return {{"device", ledger.device.to_string()},
           {"parameters", ledger.parameters},
           {"trained_parameters", ledger.trained_parameters},
           {"optimizer_state_elements", ledger.optimizer_state_elements},
-          {"predicted_bytes",
-           {{"weights", ledger.predicted_weights},
-            {"gradients", ledger.predicted_gradients},
-            {"optimizer state", ledger.predicted_optimizer_state}}},
+          {"predicted_bytes", predicted},
+          {"predicted_peak_bytes", ledger.step ? json(ledger.predicted_peak) : json(nullptr)},
           {"measured_bytes", measured},
-          {"measured_peak_bytes", memory::peak(ledger.device)}};
+          {"measured_peak_bytes", seen.peak}};
 }
 
 }  // namespace
@@ -142,12 +144,13 @@ std::string trainer_state_json(const TrainerState& state, const TrainingArgument
 }
 
 std::string all_results_json(const Metrics& train_results, const Metrics& eval_results,
-                             const TrainerState& state, const MemoryLedger& ledger) {
+                             const TrainerState& state, const MemoryLedger& ledger,
+                             const MeasuredMemory& measured) {
   json all = object_of(train_results);
   all.update(object_of(eval_results));
   const auto steps = double(std::max<int64_t>(state.global_step, 1));
   all["train_optimizer_step_ms"] = number(1000 * state.optimizer_seconds / steps);
-  all["memory"] = ledger_json(ledger);
+  all["memory"] = ledger_json(ledger, measured);
   return text_of(all);
 }
 

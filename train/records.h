@@ -7,12 +7,14 @@
 #include <vector>
 
 #include "train/callback.h"
-#include "train/memory_ledger.h"
 #include "train/training_arguments.h"
 
 // The JSON files that tell of a run, as texts. Numbers that are not finite become null, whole ones
 // lose their fraction.
 namespace minim::train {
+
+struct MemoryLedger;
+struct MeasuredMemory;
 
 // Arguments that a program has beside the Trainer's, such as the model's name, with the names that
 // Hugging Face's scripts have for them.
@@ -32,6 +34,7 @@ std::string trainer_state_json(const TrainerState& state, const TrainingArgument
 // all_results.json: both kinds of metrics, the mean time of the optimizer's step, and memory,
 // predicted and measured.
 std::string all_results_json(const Metrics& train_results, const Metrics& eval_results,
-                             const TrainerState& state, const MemoryLedger& ledger);
+                             const TrainerState& state, const MemoryLedger& ledger,
+                             const MeasuredMemory& measured);
 
 }  // namespace minim::train

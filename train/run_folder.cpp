@@ -9,6 +9,7 @@
 
 #include "core/file.h"
 #include "train/checkpoint.h"
+#include "train/memory_ledger.h"
 #include "train/staged_folder.h"
 
 namespace minim::train {
@@ -87,10 +88,12 @@ void save_run(const std::string& folder, const RunDescription& run, const Traine
   write_whole_file(place + "/train_results.json", metrics_json(train_results));
   if (!eval_results.empty())
     write_whole_file(place + "/eval_results.json", metrics_json(eval_results));
-  const MemoryLedger ledger(run.model, run.optimizer.state_size());
+  const MemoryLedger ledger(run, state.largest_batch);
   write_whole_file(place + "/all_results.json",
-                   all_results_json(train_results, eval_results, state, ledger));
-  staged.merge({"eval_results.json", "optimizer.safetensors", "scheduler.json", "rng_state.json"});
+                   all_results_json(train_results, eval_results, state, ledger,
+                                    MeasuredMemory(ledger.device)));
+  staged.merge({"eval_results.json", "report.html", "optimizer.safetensors", "scheduler.json",
+                "rng_state.json"});
 }
 
 }  // namespace minim::train

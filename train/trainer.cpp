@@ -305,6 +305,7 @@ void Trainer::update(std::span<const Rows> micro_batches) {
 // loss.
 double Trainer::backward(const Rows& rows, double share) {
   const PackedBatch batch = load_batch(train_set_, rows, model_.device());
+  note_size(batch, rows);
   const Generator generator = model_.generator();
   const Tensor loss = model_.loss(model_.forward(batch), batch.labels);
   (share == 1.0 ? loss : loss * share).backward();
@@ -316,6 +317,17 @@ double Trainer::backward(const Rows& rows, double share) {
   }
   state_.tokens += batch.tokens();
   return value;
+}
+
+// For the prediction of what such batches take.
+void Trainer::note_size(const PackedBatch& batch, const Rows& rows) {
+  LargestBatch& most = state_.largest_batch;
+  most.sequences = std::max(most.sequences, batch.sequences());
+  most.tokens = std::max(most.tokens, batch.tokens());
+  most.token_types = most.token_types || batch.token_type_ids.defined();
+  for (const int64_t row : rows)
+    most.longest =
+        std::max(most.longest, int64_t(train_set_.sequences[size_t(row)].input_ids.size()));
 }
 
 // Runs the forward again with the same dropout and says where the first NaN or infinity arose.

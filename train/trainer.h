@@ -64,6 +64,7 @@ class Trainer {
   void load_best();
   void update(std::span<const Rows> micro_batches);
   double backward(const Rows& rows, double share);
+  void note_size(const PackedBatch& batch, const Rows& rows);
   [[noreturn]] void stop_at(double loss, const std::string& reason);
   void log();
   void evaluate_and_tell();

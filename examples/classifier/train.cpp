@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "core/file.h"
 #include "core/parallel.h"
 #include "models/distilbert.h"
 #include "optim/make_optimizer.h"
@@ -11,10 +12,13 @@
 #include "train/early_stopping.h"
 #include "train/folder_lock.h"
 #include "train/interrupt.h"
+#include "train/memory_ledger.h"
 #include "train/progress.h"
+#include "train/report_page.h"
 #include "train/resume.h"
 #include "train/run_folder.h"
 #include "train/staged_folder.h"
+#include "train/tensorboard.h"
 #include "train/trainer.h"
 #include "train_options.h"
 
@@ -144,6 +148,38 @@ train::Metrics eval_results_of(const train::TrainerState& state, bool best) {
   return results;
 }
 
+// Writes report.html for the model that was saved. The run is safe by now, so that a report that
+// cannot be made is no failure of it.
+void write_report(const TrainOptions& options, const train::RunDescription& run,
+                  const train::TrainerState& state, const train::Metrics& train_results,
+                  const train::Metrics& eval_results, const train::MemoryLedger& ledger,
+                  const train::MeasuredMemory& measured, const text::Examples& eval_set,
+                  std::vector<std::string> eval_texts) {
+  try {
+    train::RunReport report{.title = options.output_dir,
+                            .log_history = state.log_history,
+                            .train_results = train_results,
+                            .eval_results = eval_results,
+                            .predictions = {},
+                            .ledger = ledger,
+                            .measured = measured,
+                            .optimizer_state = run.optimizer.state_size(),
+                            .options = train::options_of(run),
+                            .environment = train::environment_of(run.model.device())};
+    report.environment.insert(report.environment.begin(), {"minim", MINIM_VERSION});
+    if (!eval_set.sequences.empty()) {
+      const train::Evaluator evaluator(
+          run.model, options.arguments.per_device_eval_batch_size, {});
+      report.predictions = {train::parse_problem_type(options.problem_type),
+                            run.model.config.labels, evaluator.predict(eval_set),
+                            std::move(eval_texts)};
+    }
+    write_whole_file(options.output_dir + "/report.html", train::report_page(report));
+  } catch (const Error& error) {
+    print_notes({fmt::format("there is no report.html: {}", error.what())});
+  }
+}
+
 void run(TrainOptions options) {
   options.complete();
   const train::TrainingArguments& arguments = options.arguments;
@@ -206,13 +242,19 @@ void run(TrainOptions options) {
       device.is_cpu() ? fmt::format("{} threads", thread_count()) : fmt::format("on {}", device));
   std::fflush(stdout);
 
+  const text::Examples reported_set = options.reports_to("html") ? eval_set : text::Examples{};
   train::Trainer trainer(model, arguments, std::move(train_set), std::move(eval_set), *optimizer,
                          train::default_metrics(type));
   const train::RunDescription description{model, tokenizer, *optimizer, arguments, further};
   trainer.add_callback(std::make_shared<train::ProgressCallback>(
       stderr, stdout, train::is_terminal(stderr) && !options.disable_tqdm));
-  if (options.report_to == "jsonl")
+  if (options.reports_to("jsonl"))
     trainer.add_callback(std::make_shared<train::JsonLogCallback>(options.output_dir));
+  if (options.reports_to("tensorboard"))
+    trainer.add_callback(std::make_shared<train::TensorBoardCallback>(
+        options.logging_dir.empty()
+            ? train::default_logging_dir(options.output_dir, !checkpoint.empty())
+            : options.logging_dir));
   trainer.add_callback(std::make_shared<train::CheckpointCallback>(options.output_dir, description,
                                                                    options.overwrite_output_dir));
   if (options.early_stopping_patience)
@@ -237,7 +279,14 @@ void run(TrainOptions options) {
   if (options.overwrite_output_dir && arguments.save_strategy == train::IntervalStrategy::no)
     for (const auto& [step, path] : train::list_checkpoints(options.output_dir))
       train::remove_folder(path);
-  fmt::print("{}\nsaved to {}\n", train::format_metrics(train_results), options.output_dir);
+  const train::MemoryLedger whole(description, trainer.state().largest_batch);
+  const train::MeasuredMemory measured(device);
+  if (options.reports_to("html"))
+    write_report(options, description, trainer.state(), train_results, eval_results, whole,
+                 measured, reported_set,
+                 validation_data ? train::texts_of(*validation_data) : std::vector<std::string>{});
+  fmt::print("{}\n{}saved to {}\n", train::format_metrics(train_results),
+             train::ledger_table(whole, measured), options.output_dir);
 }
 
 }  // namespace

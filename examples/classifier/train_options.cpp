@@ -1,5 +1,9 @@
 #include "train_options.h"
 
+#include <algorithm>
+
+#include <fmt/format.h>
+
 #include "optim/make_optimizer.h"
 #include "optim/schedule.h"
 
@@ -11,6 +15,14 @@ static text::SamplingStrategy parse_sampling(const std::string& name) {
   return name == "random"       ? text::SamplingStrategy::random
          : name == "sequential" ? text::SamplingStrategy::sequential
                                 : text::SamplingStrategy::group_by_length;
+}
+
+static std::vector<std::string> report_kinds(const std::string& list) {
+  return CLI::detail::split(list, ',');
+}
+
+bool TrainOptions::reports_to(std::string_view kind) const {
+  return report_to == "all" || std::ranges::count(report_kinds(report_to), kind) > 0;
 }
 
 void TrainOptions::complete() {
@@ -191,8 +203,20 @@ void TrainOptions::add_to(CLI::App& verb) {
                   "By how much it must improve")
       ->check(CLI::NonNegativeNumber);
   verb.add_option(option("--report-to"), o.report_to,
-                  "Log entries to log.jsonl in the output folder")
-      ->check(CLI::IsMember({"jsonl", "none"}));
+                  "What to write into the output folder, such as jsonl,tensorboard: jsonl (log "
+                  "entries to log.jsonl), html (report.html at the end), tensorboard (event files "
+                  "in --logging-dir), all or none")
+      ->check([](const std::string& list) -> std::string {
+        for (const std::string& kind : report_kinds(list)) {
+          const bool alone = (kind == "all" || kind == "none") && kind == list;
+          if (!alone && kind != "jsonl" && kind != "html" && kind != "tensorboard")
+            return fmt::format("{}: must be all, none, or some of jsonl,html,tensorboard", list);
+        }
+        return "";
+      });
+  verb.add_option(option("--logging-dir"), o.logging_dir,
+                  "Folder of TensorBoard's event files (OUTPUT_DIR/runs/TIME_HOST; a run that goes "
+                  "on adds a file to the newest)");
   verb.add_flag(option("--disable-tqdm"), o.disable_tqdm, "Plain lines instead of a progress line");
 }
 

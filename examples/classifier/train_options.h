@@ -14,7 +14,8 @@ struct TrainOptions {
   DataOptions data;
   std::string model, preset, tokenizer, train_file, validation_file, output_dir;
   std::string config_overrides, freeze, problem_type = "single_label_classification";
-  std::string eval_strategy, save_strategy, report_to = "jsonl";
+  std::string eval_strategy, save_strategy, report_to = "jsonl,html";
+  std::string logging_dir;
   std::string sampling_strategy = "random", device = "auto";
   int64_t max_seq_length = 128, vocab_size = 4000;
   bool cased = false, sort_labels_as_text = false, skip_unseen_labels = false;
@@ -27,6 +28,8 @@ struct TrainOptions {
   void add_to(CLI::App& verb);
   // Completes the arguments from the other members; throws a UsageError for what makes no sense.
   void complete();
+  // Whether --report-to asks for "jsonl", "html" or "tensorboard".
+  bool reports_to(std::string_view kind) const;
   // What tells this run from others and is none of the Trainer's arguments, with the names of
   // run_classification.py; what was not given is null.
   minim::train::NamedArguments further_arguments() const;
