@@ -30,10 +30,11 @@ std::string heat_map_svg(const ConfusionMatrix& matrix, const std::vector<std::s
   double longest = 0;
   for (const std::string& label : labels)
     longest = std::max(longest, length_of(shortened(label, longest_name)));
-  const double margin = std::max(40.0, 0.6 * letters * longest + 30);
+  const double margin = std::max(90.0, 0.58 * letters * longest + 10);
   const double side = cell * double(n);
-  // Names above lean to the right, so the last one needs room there.
-  const double width = margin + side + 0.75 * margin, height = margin + side + 8;
+  // Names above lean to the right where there is room for that, which the last one needs too.
+  const bool leans = cell >= 24;
+  const double width = margin + side + (leans ? 0.6 * margin : 8), height = margin + side + 8;
   std::string svg = fmt::format(
       "<svg xmlns='http://www.w3.org/2000/svg' class='heat' viewBox='0 0 {0:.0f} {1:.0f}' "
       "width='{0:.0f}' role='img' aria-label='confusion matrix' font-size='{2:.1f}'>\n"
@@ -43,9 +44,9 @@ std::string heat_map_svg(const ConfusionMatrix& matrix, const std::vector<std::s
     const double middle = margin + cell * (double(k) + 0.5);
     const std::string name = escape_html(shortened(labels[size_t(k)], longest_name));
     svg += fmt::format(
-        "<text x='{0:.1f}' y='{1:.1f}' text-anchor='end'>{4}</text>"
-        "<text transform='translate({1:.1f} {2:.1f}) rotate(-55)' dy='{3:.1f}'>{4}</text>\n",
-        margin - 6, middle + 0.35 * letters, margin - 6, 0.2 * letters, name);
+        "<text x='{0:.1f}' y='{1:.1f}' text-anchor='end'>{2}</text>"
+        "<text transform='translate({1:.1f} {0:.1f}) rotate({3})'>{2}</text>\n",
+        margin - 6, middle + 0.35 * letters, name, leans ? -50 : -90);
   }
   // A line at every fifth class leads the eye to its names.
   for (int64_t k = 0; k <= n; ++k)
@@ -82,7 +83,7 @@ std::string heat_map_svg(const ConfusionMatrix& matrix, const std::vector<std::s
 }
 
 std::string heat_map_style() {
-  return R"(.heat { font-family: system-ui, sans-serif; display: block; }
+  return R"(.heat { font-family: system-ui, sans-serif; display: block; max-width: none; }
 .heat text { fill: currentColor; } .heat .side { font-style: italic; opacity: 0.7; }
 .heat .line { stroke: currentColor; opacity: 0.15; }
 .heat .right { fill: #0072b2; } .heat .wrong { fill: #d55e00; }

@@ -22,7 +22,7 @@ th { font-weight: 600; } th:first-child, td:first-child { text-align: left; padd
 .plots { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 480px), 1fr)); }
 .tiles { display: flex; flex-wrap: wrap; gap: 0.4rem 2.4rem; margin: 1rem 0; padding: 0; }
 .tiles div { min-width: 6rem; } .tiles b { display: block; font-size: 1.35rem; font-weight: 600; }
-.bar { display: block; height: 6px; margin: 3px 0; background: #0072b2; min-width: 1px; }
+.bar { display: block; height: 6px; margin: 3px 0; background: var(--s0); min-width: 1px; }
 .bar.said { background: none; box-sizing: border-box; border: 1px solid currentColor; }
 .bars { width: 14rem; padding-top: 0.5rem; }
 summary { font-size: 1.05rem; font-weight: 600; margin-top: 1.4rem; cursor: pointer; }

@@ -133,7 +133,11 @@ std::string Plot::path(const std::vector<double>& x, const std::vector<double>& 
 void Plot::line(const std::vector<double>& x, const std::vector<double>& y, int series,
                 std::string name) {
   marks_ += fmt::format("<path class='s{} curve' d='{}'/>\n", style_of(series), path(x, y));
-  label(across(x.back()) - 8, down(y.back()), name);
+  if (name.empty()) return;
+  labels_ += fmt::format(
+      "<path class='s{} curve' d='M{:.1f} 32h28'/><text x='{:.1f}' y='36'>{}</text>\n",
+      style_of(series), legend_, legend_ + 34, escape_html(name));
+  legend_ += 34 + letter * double(name.size()) + 24;
 }
 
 void Plot::guide(const std::vector<double>& x, const std::vector<double>& y, std::string name) {
@@ -162,7 +166,7 @@ std::string Plot::svg() const {
   svg += fmt::format(
       "<path class='axis' d='M{0} {1}V{2}H{3}'/>\n"
       "<text class='axis-label' x='{4}' y='{5}' text-anchor='middle'>{6}</text>\n"
-      "<text class='axis-label' transform='translate(18 {7}) rotate(-90)' "
+      "<text class='axis-label' transform='translate(14 {7}) rotate(-90)' "
       "text-anchor='middle'>{8}</text>\n",
       left, top, bottom, right, (left + right) / 2, bottom + 42, escape_html(x_.label),
       (top + bottom) / 2, escape_html(y_.label));

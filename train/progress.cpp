@@ -1,10 +1,12 @@
 #include "train/progress.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <string_view>
 #include <sys/ioctl.h>
 #include <unistd.h>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -42,17 +44,37 @@ bool is_terminal(std::FILE* stream) {
   return isatty(fileno(stream)) != 0 && kind != nullptr && std::string_view(kind) != "dumb";
 }
 
-std::string progress_line(const TrainerState& state) {
+std::string progress_line(const TrainerState& state, size_t columns) {
   const double left = state.global_step > 0 ? state.seconds / double(state.global_step) *
                                                   double(state.max_steps - state.global_step)
                                             : 0;
-  return fmt::format(
-      "epoch {:.2f}/{:g}  step {}/{}  loss {:.4f}  lr {:.1e}  grad {:.2f}  {:.1f}k tok/s  "
-      "state {}  peak {}  {} left",
-      state.epoch, state.num_train_epochs, state.global_step, state.max_steps, state.loss,
-      state.learning_rate, state.grad_norm, state.tokens_per_second / 1000,
-      mebibytes(state.optimizer_state_bytes), mebibytes(memory::peak(state.device)),
-      clock_text(left));
+  struct Part {
+    int rank;  // the highest goes first
+    std::string text;
+  };
+  std::vector<Part> parts = {
+      {3, fmt::format("epoch {:.2f}/{:g}", state.epoch, state.num_train_epochs)},
+      {0, fmt::format("step {}/{}", state.global_step, state.max_steps)},
+      {1, fmt::format("loss {:.4f}", state.loss)},
+      {5, fmt::format("lr {:.1e}", state.learning_rate)},
+      {6, fmt::format("grad {:.2f}", state.grad_norm)},
+      {4, fmt::format("{:.1f}k tok/s", state.tokens_per_second / 1000)},
+      {8, fmt::format("state {}", mebibytes(state.optimizer_state_bytes))},
+      {7, fmt::format("peak {}", mebibytes(memory::peak(state.device)))},
+      {2, fmt::format("{} left", clock_text(left))}};
+  const auto line_of = [&parts] {
+    std::string line;
+    for (const Part& part : parts)
+      line += (line.empty() ? "" : "  ") + part.text;
+    return line;
+  };
+  std::string line = line_of();
+  while (line.size() > columns && parts.size() > 1) {
+    parts.erase(std::ranges::max_element(parts, {}, &Part::rank));
+    line = line_of();
+  }
+  line.resize(std::min(line.size(), columns));
+  return line;
 }
 
 ProgressCallback::ProgressCallback(std::FILE* progress, std::FILE* results, bool redraw)
@@ -76,13 +98,11 @@ void ProgressCallback::on_train_begin(const TrainerState& state) {
 
 void ProgressCallback::draw(const TrainerState& state) {
   drawn_at_ = state.seconds;
-  std::string line = progress_line(state);
   if (redraw_) {
-    line.resize(std::min(line.size(), terminal_width(progress_) - 1));
-    fmt::print(progress_, "\r\x1b[K{}", line);
+    fmt::print(progress_, "\r\x1b[K{}", progress_line(state, terminal_width(progress_) - 1));
     shown_ = true;
   } else {
-    fmt::print(progress_, "{}\n", line);
+    fmt::print(progress_, "{}\n", progress_line(state));
   }
   std::fflush(progress_);
 }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <cstdio>
 #include <string>
 
@@ -34,9 +35,11 @@ class ProgressCallback : public TrainerCallback {
   double drawn_at_ = 0;  // seconds of training
 };
 
+// Where it is longer than `columns`, parts are left out, the least important first, and the rest is
+// cut. There are no colours in it, so that NO_COLOR asks for nothing more.
 // "epoch 2.31/20  step 723/6260  loss 1.8313  lr 9.7e-04  grad 1.42  41.3k tok/s  state 5.1 MiB
 // peak 63 MiB  1:12 left"
-std::string progress_line(const TrainerState& state);
+std::string progress_line(const TrainerState& state, size_t columns = SIZE_MAX);
 
 // Whether a stream is a terminal on which lines can be redrawn.
 bool is_terminal(std::FILE* stream);

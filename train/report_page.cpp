@@ -169,9 +169,9 @@ std::string processor_name() {
 
 constexpr const char* built_for() {
 #if defined(__AVX512F__)
-  return "AVX-512 (products), AVX2";
+  return "AVX-512";
 #elif defined(__AVX2__)
-  return "AVX2";
+  return "AVX2 or later";
 #elif defined(__ARM_NEON)
   return "NEON";
 #else

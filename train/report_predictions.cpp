@@ -88,7 +88,7 @@ std::string worst_confusions(const ReportedPredictions& reported, const Confusio
                       escape_html(text_of(reported, of_pair[i].row)), of_pair[i].confidence);
     rows.push_back({fmt::format("{} → {}", escape_html(reported.labels[pair.first]),
                                 escape_html(reported.labels[pair.second])),
-                    fmt::format("{} of {}", of_pair.size(),
+                    fmt::format("{}&nbsp;of&nbsp;{}", of_pair.size(),
                                 matrix.of_class(int64_t(pair.first)).support()),
                     examples});
   }

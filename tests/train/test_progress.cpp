@@ -74,6 +74,30 @@ TEST_CASE("the progress line says where the run stands and how long it will take
   CHECK(train::progress_line(start).ends_with("  0:00 left"));
 }
 
+TEST_CASE("a narrow line leaves out what matters least, and shows no half of a part") {
+  const auto narrow = [](size_t columns) { return train::progress_line(state_at(10), columns); };
+  CHECK(narrow(80) ==
+        "epoch 2.31/20  step 723/6260  loss 1.8313  lr 9.7e-04  41.3k tok/s  1:17 left");
+  CHECK(narrow(50) == "step 723/6260  loss 1.8313  1:17 left");
+  CHECK(narrow(30) == "step 723/6260  loss 1.8313");
+  CHECK(narrow(15) == "step 723/6260");
+  CHECK(narrow(6) == "step 7");  // nothing is left to leave out
+  CHECK(narrow(0).empty());
+  for (size_t columns = 0; columns < 150; ++columns)
+    CHECK(narrow(columns).size() <= columns);
+}
+
+TEST_CASE("there are no colours, so that NO_COLOR is kept") {
+  const Output progress, results;
+  ProgressCallback callback(progress.file(), results.file(), true);
+  callback.on_train_begin(state_at(0));
+  callback.on_step_end(state_at(1));
+  callback.on_evaluate(state_at(2), {{"eval_loss", 0.5}});
+  // All that is ever sent to a terminal beside text is the erasing of its line.
+  CHECK(count(progress.text(), "\033") == count(progress.text(), erase_line));
+  CHECK(count(results.text(), "\033") == 0);
+}
+
 TEST_CASE("where nothing is redrawn there is a plain line every ten seconds") {
   const Output progress, results;
   ProgressCallback callback(progress.file(), results.file(), false);
@@ -131,7 +155,8 @@ TEST_CASE("a redrawn line is never wider than the terminal") {
       callback.on_step_end(state_at(1));
     }
     // What erases, the text, and what erases it again; it may arrive in pieces.
-    const size_t expected = 2 * erase_line.size() + size_t(columns) - 1;
+    const size_t expected = 2 * erase_line.size() +
+                            train::progress_line(state_at(1), size_t(columns) - 1).size();
     size_t shown = 0;
     for (pollfd ready{.fd = terminal, .events = POLLIN, .revents = 0};
          ::poll(&ready, 1, shown < expected ? 2000 : 50) > 0;) {

@@ -1,5 +1,6 @@
 #include <cmath>
 
+#include "tests/core/contains.h"
 #include "tests/train/small_model.h"
 #include "train/heat_map.h"
 #include "train/page.h"
@@ -46,8 +47,8 @@ TEST_CASE("a heat map has a cell for each pair that occurs, and says what it is"
 
 TEST_CASE("confusions come with their surest texts, escaped, and classes with their scores") {
   const std::string html = train::predictions_html(three_classes());
-  CHECK(contains(html, "green → red</td><td>2 of 3</td>"));
-  CHECK(contains(html, "&lt;blue&gt; → green</td><td>1 of 1</td>"));
+  CHECK(contains(html, "green → red</td><td>2&nbsp;of&nbsp;3</td>"));
+  CHECK(contains(html, "&lt;blue&gt; → green</td><td>1&nbsp;of&nbsp;1</td>"));
   CHECK(html.find("sure &amp; wrong") < html.find("unsure &lt;b&gt;"));
   CHECK(!contains(html, "<blue>"));
   // red: 1 right of 3 predicted, found 1 of 1; blue: never predicted.
