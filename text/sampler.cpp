@@ -1,14 +1,20 @@
 #include "text/sampler.h"
 
 #include <algorithm>
+#include <array>
+#include <cmath>
 #include <numeric>
 #include <random>
 #include <utility>
 
 #include "core/error.h"
+#include "core/printable.h"
 
 namespace minim::text {
 namespace {
+
+constexpr std::array<std::string_view, 4> names = {"random", "sequential", "group_by_length",
+                                                   "weighted"};
 
 std::vector<int64_t> in_sequence(int64_t n) {
   std::vector<int64_t> order(static_cast<size_t>(n));
@@ -50,8 +56,48 @@ std::vector<int64_t> length_grouped_order(const std::vector<int64_t>& lengths, i
   return order;
 }
 
-Sampler::Sampler(int64_t rows, const Options& options, std::vector<int64_t> lengths)
-    : rows_(rows), options_(options), lengths_(std::move(lengths)) {
+std::vector<int64_t> weighted_order(const std::vector<double>& weights, int64_t n, uint64_t seed) {
+  check(n >= 0, "weighted_order: {} rows, must not be negative", n);
+  std::vector<double> upper;  // share of the rows up to each
+  double total = 0;
+  for (size_t row = 0; row < weights.size(); ++row) {
+    check(weights[row] >= 0 && std::isfinite(weights[row]),
+          "weighted_order: weight {} of row {}, must be finite and not negative", weights[row],
+          row);
+    upper.push_back(total += weights[row]);
+  }
+  check(total > 0 && std::isfinite(total), "weighted_order: the weights sum to {}, must be above 0",
+        total);
+  for (double& bound : upper)
+    bound /= total;
+  std::mt19937 generator(static_cast<uint32_t>(seed));
+  std::vector<int64_t> order(static_cast<size_t>(n));
+  for (int64_t& row : order) {
+    const uint64_t high = generator(), low = generator();
+    const double uniform = double((high << 32 | low) & ((uint64_t(1) << 53) - 1)) * 0x1p-53;
+    row = std::ranges::lower_bound(upper, uniform) - upper.begin();
+    // Exactly 0 is below no bound, but a row without weight has none of the interval.
+    while (weights[size_t(row)] == 0)
+      ++row;
+  }
+  return order;
+}
+
+std::string_view name_of(SamplingStrategy strategy) {
+  return names[size_t(strategy)];
+}
+
+SamplingStrategy parse_sampling_strategy(std::string_view name) {
+  const auto found = std::ranges::find(names, name);
+  check(found != names.end(),
+        "train_sampling_strategy: there is no {}; there are {}, {}, {} and {}", printable(name),
+        names[0], names[1], names[2], names[3]);
+  return SamplingStrategy(found - names.begin());
+}
+
+Sampler::Sampler(int64_t rows, const Options& options, std::vector<int64_t> lengths,
+                 std::vector<double> weights)
+    : rows_(rows), options_(options), lengths_(std::move(lengths)), weights_(std::move(weights)) {
   check(rows >= 0, "sampler: {} rows, must not be negative", rows);
   check(options.batch_size > 0, "sampler: batch size {}, must be positive", options.batch_size);
   check(options.gradient_accumulation_steps > 0,
@@ -60,6 +106,8 @@ Sampler::Sampler(int64_t rows, const Options& options, std::vector<int64_t> leng
   check(options.strategy != SamplingStrategy::group_by_length || int64_t(lengths_.size()) == rows,
         "sampler: {} lengths for {} rows, group_by_length needs one for each", lengths_.size(),
         rows);
+  check(options.strategy != SamplingStrategy::weighted || int64_t(weights_.size()) == rows,
+        "sampler: {} weights for {} rows, weighted needs one for each", weights_.size(), rows);
 }
 
 std::vector<int64_t> Sampler::order(int64_t epoch) const {
@@ -70,6 +118,8 @@ std::vector<int64_t> Sampler::order(int64_t epoch) const {
     case SamplingStrategy::group_by_length:
       return length_grouped_order(lengths_,
                                   options_.batch_size * options_.gradient_accumulation_steps, seed);
+    case SamplingStrategy::weighted:
+      return weighted_order(weights_, rows_, seed);
     default:
       return in_sequence(rows_);
   }

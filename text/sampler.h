@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 #include <vector>
 
 namespace minim::text {
@@ -16,8 +17,19 @@ std::vector<int64_t> randperm(int64_t n, uint64_t seed);
 std::vector<int64_t> length_grouped_order(const std::vector<int64_t>& lengths, int64_t batch_size,
                                           uint64_t seed);
 
-// How the rows of an epoch are ordered (train_sampling_strategy).
-enum class SamplingStrategy : uint8_t { random, sequential, group_by_length };
+// `n` rows drawn with replacement, each as often as its weight says: those of
+// torch.utils.data.WeightedRandomSampler(weights, n, generator=...) with that seed on a CPU. Throws
+// for a weight that is negative or not finite, and where none is above 0.
+std::vector<int64_t> weighted_order(const std::vector<double>& weights, int64_t n, uint64_t seed);
+
+// How the rows of an epoch are ordered (train_sampling_strategy). Weighted: as many as there are,
+// drawn with replacement.
+enum class SamplingStrategy : uint8_t { random, sequential, group_by_length, weighted };
+
+// "random", "sequential", "group_by_length" or "weighted".
+std::string_view name_of(SamplingStrategy strategy);
+// Throws for a name that is none.
+SamplingStrategy parse_sampling_strategy(std::string_view name);
 
 // Gives the rows of each batch of each epoch; a pure function of its options and the epoch, so that
 // a resumed run sees the order that it would have seen.
@@ -31,8 +43,10 @@ class Sampler {
     int64_t gradient_accumulation_steps = 1;
   };
 
-  // `lengths` are those of the rows, in tokens; needed by group_by_length alone.
-  Sampler(int64_t rows, const Options& options, std::vector<int64_t> lengths = {});
+  // `lengths` are those of the rows, in tokens, and `weights` how often they come; needed by
+  // group_by_length and by weighted alone.
+  Sampler(int64_t rows, const Options& options, std::vector<int64_t> lengths = {},
+          std::vector<double> weights = {});
 
   // Row numbers in the order of an epoch, counted from 0.
   std::vector<int64_t> order(int64_t epoch) const;
@@ -46,6 +60,7 @@ class Sampler {
   int64_t rows_;
   Options options_;
   std::vector<int64_t> lengths_;
+  std::vector<double> weights_;
 };
 
 }  // namespace minim::text

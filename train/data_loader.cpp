@@ -4,6 +4,7 @@
 
 #include "core/error.h"
 #include "core/memory.h"
+#include "train/class_weights.h"
 
 namespace minim::train {
 
@@ -18,6 +19,12 @@ PackedBatch load_batch(const text::Examples& set, std::span<const int64_t> rows,
   return text::pack(set, rows).to(device);
 }
 
+text::Sampler make_sampler(const text::Examples& set, const text::Sampler::Options& options) {
+  const bool weighted = options.strategy == text::SamplingStrategy::weighted;
+  return text::Sampler(int64_t(set.sequences.size()), options, set.lengths(),
+                       weighted ? balanced_row_weights(set) : std::vector<double>());
+}
+
 struct DataLoader::State {
   text::Examples set;
   text::Sampler sampler;
@@ -29,7 +36,7 @@ struct DataLoader::State {
 
 DataLoader::DataLoader(text::Examples set, const text::Sampler::Options& options) {
   check(!set.sequences.empty(), "data loader: the data set is empty");
-  text::Sampler sampler(int64_t(set.sequences.size()), options, set.lengths());
+  text::Sampler sampler = make_sampler(set, options);
   state_ = std::make_shared<State>(State{.set = std::move(set), .sampler = std::move(sampler)});
 }
 

@@ -17,6 +17,9 @@ int64_t counted_rows(const text::Examples& set, const std::vector<int64_t>& rows
 // These rows as a batch on a device, counted as data.
 PackedBatch load_batch(const text::Examples& set, std::span<const int64_t> rows, Device device);
 
+// The order in which rows come. Under SamplingStrategy::weighted all classes come equally often.
+text::Sampler make_sampler(const text::Examples& set, const text::Sampler::Options& options);
+
 // A data set in batches, as PyTorch's DataLoader: each `for` over it is the next epoch, in the
 // order that text::Sampler gives that. Copies share data and position.
 //

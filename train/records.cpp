@@ -94,10 +94,8 @@ std::string training_args_json(const TrainingArguments& a, std::string_view opti
                  {"metric_for_best_model", nullptr},
                  {"greater_is_better", optional(a.greater_is_better)}};
   if (!a.best_metric_name().empty()) object["metric_for_best_model"] = a.best_metric_name();
-  object["train_sampling_strategy"] =
-      a.train_sampling_strategy == text::SamplingStrategy::random       ? "random"
-      : a.train_sampling_strategy == text::SamplingStrategy::sequential ? "sequential"
-                                                                        : "group_by_length";
+  object["train_sampling_strategy"] = text::name_of(a.train_sampling_strategy);
+  object["class_weights"] = a.class_weights.empty() ? json(nullptr) : json(a.class_weights);
   for (const auto& [name, value] : further)
     object[name] = std::visit([](const auto& v) { return json(v); }, value);
   return text_of(object);

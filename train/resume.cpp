@@ -30,7 +30,7 @@ constexpr auto logs_alone = "that changes the log, not the weights";
 constexpr auto files_alone = "that changes which checkpoints there are, not the weights";
 constexpr auto evaluation_alone = "that changes evaluations, not the training";
 constexpr auto same_contents = "its contents must be the same";
-constexpr std::array<std::pair<std::string_view, const char*>, 17> may_differ = {{
+constexpr std::array<std::pair<std::string_view, const char*>, 18> may_differ = {{
     {"num_train_epochs", rest_of_schedule},
     {"max_steps", rest_of_schedule},
     {"logging_steps", logs_alone},
@@ -38,6 +38,7 @@ constexpr std::array<std::pair<std::string_view, const char*>, 17> may_differ = 
     {"eval_steps", evaluation_alone},
     {"per_device_eval_batch_size", evaluation_alone},
     {"validation_file", evaluation_alone},
+    {"max_eval_samples", evaluation_alone},
     {"skip_unseen_labels", evaluation_alone},
     {"save_strategy", files_alone},
     {"save_steps", files_alone},
@@ -131,7 +132,9 @@ std::vector<std::string> check_same_run(const std::string& checkpoint,
   std::string refused;
   for (const auto& [name, value] : now.items()) {
     if (!before.contains(name) || before[name] == value) continue;
-    if (std::ranges::count(not_told, name) > 0 || (name == "optim" && optimizer.empty())) continue;
+    if (std::ranges::count(not_told, name) > 0 ||
+        (optimizer.empty() && (name == "optim" || name == "class_weights")))
+      continue;
     const auto* const allowed =
         std::ranges::find(may_differ, name, [](const auto& entry) { return entry.first; });
     if (allowed != may_differ.end())

@@ -9,6 +9,7 @@
 #include "autograd/ops.h"
 #include "optim/clip.h"
 #include "optim/schedule.h"
+#include "train/class_weights.h"
 #include "train/data_loader.h"
 #include "train/interrupt.h"
 #include "train/resume.h"
@@ -58,6 +59,17 @@ Trainer::Trainer(Model& model, TrainingArguments arguments, text::Examples train
     check(arguments_.lr_scheduler_type == "constant",
           "lr_scheduler_type: is {}, but {} finds its rate itself; must be constant",
           arguments_.lr_scheduler_type, optimizer_.name());
+  }
+
+  if (!arguments_.class_weights.empty()) {
+    check(train_set_.labels.defined() && train_set_.labels.dtype() == DType::i64 &&
+              int64_t(arguments_.class_weights.size()) == model_.config.num_labels(),
+          "class_weights: {} for {} classes; there must be one for each, and labels that are one "
+          "class each",
+          arguments_.class_weights.size(), model_.config.num_labels());
+    class_weights_ =
+        Tensor::from(arguments_.class_weights, {model_.config.num_labels()}, model_.device());
+    class_weights_ = convert(class_weights_, model_.classifier.weight.dtype());
   }
 
   const auto updates = double(updates_per_epoch());
@@ -127,13 +139,11 @@ void Trainer::begin(const ResumeOptions& options) {
 Metrics Trainer::train(const ResumeOptions& options) {
   const auto rows = int64_t(train_set_.sequences.size());
   check(rows > 0, "trainer: the training set is empty");
-  const text::Sampler sampler(
-      rows,
-      {.batch_size = arguments_.per_device_train_batch_size,
-       .strategy = arguments_.train_sampling_strategy,
-       .seed = arguments_.data_seed.value_or(arguments_.seed),
-       .gradient_accumulation_steps = arguments_.gradient_accumulation_steps},
-      train_set_.lengths());
+  const text::Sampler sampler = make_sampler(
+      train_set_, {.batch_size = arguments_.per_device_train_batch_size,
+                   .strategy = arguments_.train_sampling_strategy,
+                   .seed = arguments_.data_seed.value_or(arguments_.seed),
+                   .gradient_accumulation_steps = arguments_.gradient_accumulation_steps});
   begin(options);
   check(state_.data_batch >= 0 && state_.data_batch < sampler.batches_per_epoch(),
         "{}/rng_state.json: batch {} of an epoch of {}; the checkpoint is damaged, choose another "
@@ -269,13 +279,15 @@ void Trainer::load_best() {
 // One optimizer step on the mean loss over the rows of all micro-batches.
 void Trainer::update(std::span<const Rows> micro_batches) {
   const int64_t step = state_.global_step + 1;
-  int64_t total = 0;
+  double total = 0;
   for (const Rows& rows : micro_batches)
-    total += counted_rows(train_set_, rows);
+    total += counted_weight(train_set_, rows, arguments_.class_weights);
+  if (total == 0) total = 1;
   double loss = 0;
   for (const Rows& rows : micro_batches) {
+    // With class weights a micro-batch's loss is the sum over its rows, else their mean.
     const double share =
-        double(counted_rows(train_set_, rows)) / double(std::max<int64_t>(total, 1));
+        (class_weights_.defined() ? 1.0 : double(counted_rows(train_set_, rows))) / total;
     loss += share * backward(rows, share);
   }
   const NamedTensors parameters = model_.parameters();
@@ -307,7 +319,7 @@ double Trainer::backward(const Rows& rows, double share) {
   const PackedBatch batch = load_batch(train_set_, rows, model_.device());
   note_size(batch, rows);
   const Generator generator = model_.generator();
-  const Tensor loss = model_.loss(model_.forward(batch), batch.labels);
+  const Tensor loss = loss_of(batch);
   (share == 1.0 ? loss : loss * share).backward();
   // Not before: reading it waits for a device, which meanwhile has the backward to do.
   const double value = loss.item();
@@ -330,6 +342,13 @@ void Trainer::note_size(const PackedBatch& batch, const Rows& rows) {
         std::max(most.longest, int64_t(train_set_.sequences[size_t(row)].input_ids.size()));
 }
 
+Tensor Trainer::loss_of(const PackedBatch& batch) const {
+  const Tensor logits = model_.forward(batch);
+  if (!class_weights_.defined()) return model_.loss(logits, batch.labels);
+  return cross_entropy(logits, batch.labels,
+                       {.reduction = Reduction::sum, .weight = class_weights_});
+}
+
 // Runs the forward again with the same dropout and says where the first NaN or infinity arose.
 std::string Trainer::first_not_finite(const PackedBatch& batch, const Generator& generator) const {
   for (const NamedTensor& parameter : model_.parameters())
@@ -338,7 +357,7 @@ std::string Trainer::first_not_finite(const PackedBatch& batch, const Generator&
   const NoGrad no_grad;
   const DetectAnomaly detect;
   try {
-    model_.loss(model_.forward(batch), batch.labels);
+    loss_of(batch);
   } catch (const Error& error) {
     return error.what();
   }

@@ -65,6 +65,7 @@ class Trainer {
   void update(std::span<const Rows> micro_batches);
   double backward(const Rows& rows, double share);
   void note_size(const PackedBatch& batch, const Rows& rows);
+  Tensor loss_of(const PackedBatch& batch) const;
   [[noreturn]] void stop_at(double loss, const std::string& reason);
   void log();
   void evaluate_and_tell();
@@ -77,6 +78,7 @@ class Trainer {
   Evaluator evaluator_;
   std::vector<std::shared_ptr<TrainerCallback>> callbacks_;
   std::function<double(int64_t)> learning_rate_at_;
+  Tensor class_weights_ = {};  // [classes]; undefined where all count alike
   TrainerState state_;
 };
 

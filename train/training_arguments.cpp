@@ -40,6 +40,10 @@ void TrainingArguments::validate() const {
   finite("warmup_steps", warmup_steps);
   finite("max_grad_norm", max_grad_norm);
   finite("num_train_epochs", num_train_epochs);
+  for (const double weight : class_weights) {
+    finite("class_weights", weight);
+    at_least("class_weights", weight, 0.0);
+  }
   check(warmup_ratio >= 0 && warmup_ratio <= 1, "warmup_ratio: must lie between 0 and 1, is {}",
         warmup_ratio);
   check(max_steps > 0 || num_train_epochs > 0,

@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "optim/make_optimizer.h"
 #include "optim/schedule.h"
@@ -40,6 +41,9 @@ struct TrainingArguments {
   uint64_t seed = 42;
   std::optional<uint64_t> data_seed = {};  // of the order of rows; none: seed
   text::SamplingStrategy train_sampling_strategy = text::SamplingStrategy::random;
+  // One for each class: the loss of training is the mean over rows weighted by their classes, as
+  // torch's CrossEntropyLoss(weight). Empty: all count alike, as they do in evaluation anyway.
+  std::vector<double> class_weights = {};
   IntervalStrategy eval_strategy = IntervalStrategy::no;
   int64_t logging_steps = 500;
   std::optional<int64_t> eval_steps = {};  // none: logging_steps

@@ -9,6 +9,7 @@
 #include "optim/make_optimizer.h"
 #include "text/wordpiece_trainer.h"
 #include "train/checkpoint.h"
+#include "train/class_weights.h"
 #include "train/early_stopping.h"
 #include "train/folder_lock.h"
 #include "train/interrupt.h"
@@ -32,6 +33,18 @@ namespace {
 bool exists(const std::string& path) {
   struct stat status {};
   return stat(path.c_str(), &status) == 0;
+}
+
+void shuffle(text::Dataset& data, uint64_t seed) {
+  std::vector<text::Row> rows;
+  for (const int64_t row : text::randperm(int64_t(data.rows.size()), seed))
+    rows.push_back(std::move(data.rows[size_t(row)]));
+  data.rows = std::move(rows);
+}
+
+// Leaves out all but the first rows; 0 keeps all.
+void keep_first(text::Dataset& data, int64_t rows) {
+  if (rows > 0 && rows < int64_t(data.rows.size())) data.rows.resize(size_t(rows));
 }
 
 // The tokenizer of the model's folder, or a new vocabulary from the training texts.
@@ -182,7 +195,7 @@ void write_report(const TrainOptions& options, const train::RunDescription& run,
 
 void run(TrainOptions options) {
   options.complete();
-  const train::TrainingArguments& arguments = options.arguments;
+  train::TrainingArguments& arguments = options.arguments;
   const train::NamedArguments further = options.further_arguments();
   const std::string checkpoint = checkpoint_of(options);
   train::check_writable_folder(options.output_dir);
@@ -201,10 +214,14 @@ void run(TrainOptions options) {
   const Device device = choose_device(options.device);
   const train::ProblemType type = train::parse_problem_type(options.problem_type);
 
-  const text::Dataset train_data = options.data.read(options.train_file, text::Role::train, type);
+  text::Dataset train_data = options.data.read(options.train_file, text::Role::train, type);
+  if (options.shuffle_train_dataset) shuffle(train_data, arguments.seed);
+  keep_first(train_data, options.max_train_samples);
   std::optional<text::Dataset> validation_data;
-  if (!options.validation_file.empty())
+  if (!options.validation_file.empty()) {
     validation_data = options.data.read(options.validation_file, text::Role::evaluate, type);
+    keep_first(*validation_data, options.max_eval_samples);
+  }
 
   const text::Tokenizer tokenizer = make_tokenizer(options, train_data);
   std::vector<std::string> notes;
@@ -230,6 +247,13 @@ void run(TrainOptions options) {
   text::Examples eval_set;
   if (validation_data)
     eval_set = encode(*validation_data, tokenizer, max_length, type, labels).examples;
+
+  if (!options.class_weights.empty()) {
+    check(type == train::ProblemType::single_label_classification,
+          "--class-weights: {} has no rows of one class each", options.train_file);
+    arguments.class_weights =
+        train::parse_class_weights(options.class_weights, labels, train_set.labels);
+  }
 
   auto model = make_model(options, config, device);
   if (!options.freeze.empty()) fmt::print("frozen: {} tensors\n", model.freeze(options.freeze));

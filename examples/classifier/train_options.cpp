@@ -11,12 +11,6 @@ namespace classifier {
 
 using namespace minim;
 
-static text::SamplingStrategy parse_sampling(const std::string& name) {
-  return name == "random"       ? text::SamplingStrategy::random
-         : name == "sequential" ? text::SamplingStrategy::sequential
-                                : text::SamplingStrategy::group_by_length;
-}
-
 static std::vector<std::string> report_kinds(const std::string& list) {
   return CLI::detail::split(list, ',');
 }
@@ -44,7 +38,10 @@ void TrainOptions::complete() {
     arguments.metric_for_best_model = "loss";
   arguments.eval_strategy = train::parse_interval_strategy(eval_strategy);
   arguments.save_strategy = train::parse_interval_strategy(save_strategy);
-  arguments.train_sampling_strategy = parse_sampling(sampling_strategy);
+  arguments.train_sampling_strategy = text::parse_sampling_strategy(sampling_strategy);
+  check_usage(class_weights.empty() || sampling_strategy != "weighted",
+              "--class-weights: --train-sampling-strategy weighted evens out the classes already; "
+              "give one of them");
   try {
     arguments.validate();
   } catch (const Error& error) {
@@ -68,6 +65,9 @@ train::NamedArguments TrainOptions::further_arguments() const {
           {"output_dir", output_dir},
           {"text_column_names", data.text_columns},
           {"label_column_name", text(data.label_column)},
+          {"max_train_samples", max_train_samples},
+          {"max_eval_samples", max_eval_samples},
+          {"shuffle_train_dataset", shuffle_train_dataset},
           {"problem_type", problem_type},
           {"sort_labels_as_text", sort_labels_as_text},
           {"skip_unseen_labels", skip_unseen_labels},
@@ -98,6 +98,14 @@ void TrainOptions::add_to(CLI::App& verb) {
   verb.add_flag("--cased", o.cased, "Keep case and accents in that vocabulary");
   verb.add_option(option("--train-file"), o.train_file, "CSV, TSV or JSON lines")->required();
   verb.add_option(option("--validation-file"), o.validation_file, "The same, to evaluate on");
+  verb.add_option(option("--max-train-samples"), o.max_train_samples,
+                  "Only the first rows of the training file (0: all)")
+      ->check(CLI::NonNegativeNumber);
+  verb.add_option(option("--max-eval-samples"), o.max_eval_samples,
+                  "Only the first rows of the validation file (0: all)")
+      ->check(CLI::NonNegativeNumber);
+  verb.add_flag(option("--shuffle-train-dataset"), o.shuffle_train_dataset,
+                "Shuffle the training file by --seed before its first rows are taken");
   verb.add_option(option("--output-dir"), o.output_dir, "Folder for model and records")->required();
   verb.add_flag(option("--overwrite-output-dir"), o.overwrite_output_dir,
                 "Write over a model in the output folder; checkpoints in it go when this run has "
@@ -162,8 +170,12 @@ void TrainOptions::add_to(CLI::App& verb) {
   verb.add_option(option("--gradient-accumulation-steps"), a.gradient_accumulation_steps,
                   "Batches of one update");
   verb.add_option(option("--train-sampling-strategy"), o.sampling_strategy,
-                  "Order of the rows; group_by_length puts similar lengths together")
-      ->check(CLI::IsMember({"random", "sequential", "group_by_length"}));
+                  "Order of the rows; group_by_length puts similar lengths together, weighted "
+                  "draws with replacement so that all classes come equally often")
+      ->check(CLI::IsMember({"random", "sequential", "group_by_length", "weighted"}));
+  verb.add_option(option("--class-weights"), o.class_weights,
+                  "How much rows of a class count in the loss of training: balanced (the rarer, "
+                  "the more), or such as spam=5,ham=0.5, 1 where not named");
   add_device_option(verb, o.device);
   verb.add_option("--seed", a.seed, "Of new weights, dropout and the order of rows");
   verb.add_option(option("--data-seed"), a.data_seed, "Of the order of rows alone");

@@ -17,7 +17,10 @@ struct TrainOptions {
   std::string eval_strategy, save_strategy, report_to = "jsonl,html";
   std::string logging_dir;
   std::string sampling_strategy = "random", device = "auto";
+  std::string class_weights;
   int64_t max_seq_length = 128, vocab_size = 4000;
+  int64_t max_train_samples = 0, max_eval_samples = 0;
+  bool shuffle_train_dataset = false;
   bool cased = false, sort_labels_as_text = false, skip_unseen_labels = false;
   bool ignore_mismatched_sizes = false, overwrite_output_dir = false, disable_tqdm = false;
   // The folder to go on from; "": the newest checkpoint; none: a new run.
