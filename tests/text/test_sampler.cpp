@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 #include <fstream>
 #include <string>
 #include <vector>
@@ -120,7 +121,44 @@ TEST_CASE("grouping by length leaves little to pad") {
   CHECK(double(padded(SamplingStrategy::random)) > 1.5 * double(total));
 }
 
+// Rows that torch 2.15 gives: list(WeightedRandomSampler(weights, n, generator=g)) with
+// g = torch.Generator().manual_seed(seed).
+TEST_CASE("a weighted order is that of torch's WeightedRandomSampler") {
+  using Rows = std::vector<int64_t>;
+  const std::vector<double> weights = {1.0, 3.0, 0.5, 2.0};
+  CHECK(weighted_order(weights, 12, 42) == Rows{0, 0, 0, 0, 1, 1, 3, 3, 0, 0, 1, 1});
+  CHECK(weighted_order(weights, 12, 43) == Rows{2, 1, 1, 3, 3, 1, 0, 1, 1, 3, 3, 1});
+  const Sampler sampler(4, {.strategy = SamplingStrategy::weighted}, {}, weights);
+  CHECK(sampler.order(1) == Rows{2, 1, 1, 3});  // of seed 42 + 1
+}
+
+TEST_CASE("rows come as often as their weights say, and never with weight 0") {
+  const int64_t n = 40000;
+  std::vector<double> counts(4);
+  for (const int64_t row : weighted_order({0, 1, 3, 0}, n, 7))
+    ++counts[size_t(row)];
+  CHECK(counts[0] + counts[3] == 0);
+  // Five standard deviations of a binomial with p = 1/4: 5 * sqrt(n * 3 / 16) = 433.
+  CHECK(std::abs(counts[1] - n / 4) < 433);
+}
+
+TEST_CASE("names of sampling strategies are read and written") {
+  for (const char* name : {"random", "sequential", "group_by_length", "weighted"})
+    CHECK(name_of(parse_sampling_strategy(name)) == name);
+  CHECK_THROWS_WITH_AS(parse_sampling_strategy("uniform"),
+                       "train_sampling_strategy: there is no uniform; there are random, "
+                       "sequential, group_by_length and weighted",
+                       Error);
+}
+
 TEST_CASE("a sampler refuses what has no order") {
+  CHECK_THROWS_WITH_AS(Sampler(3, {.strategy = SamplingStrategy::weighted}, {}, {1, 2}),
+                       "sampler: 2 weights for 3 rows, weighted needs one for each", Error);
+  CHECK_THROWS_WITH_AS(weighted_order({1, -1}, 2, 0),
+                       "weighted_order: weight -1 of row 1, must be finite and not negative",
+                       Error);
+  CHECK_THROWS_WITH_AS(weighted_order({0, 0}, 2, 0),
+                       "weighted_order: the weights sum to 0, must be above 0", Error);
   CHECK_THROWS_WITH_AS(Sampler(3, {.batch_size = 0}), "sampler: batch size 0, must be positive",
                        Error);
   CHECK_THROWS_WITH_AS(Sampler(3, {.strategy = SamplingStrategy::group_by_length}, {1, 2}),
