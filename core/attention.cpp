@@ -55,7 +55,7 @@ template <class T>
 void apply_dropout(const DropoutMask& dropout, uint64_t first_block, int64_t n, T* row) {
   const T scale = T(dropout.scale());
   for (int64_t begin = 0; begin < n; begin += 8, ++first_block) {
-    const PhiloxBlock block = philox(dropout.seed, dropout.offset + first_block);
+    const PhiloxBlock block = dropout.block(first_block);
     const int64_t end = std::min<int64_t>(begin + 8, n);
     for (int64_t j = begin; j < end; ++j)
       row[j] *= DropoutMask::bits(block, j - begin) >= dropout.threshold ? scale : T(0);

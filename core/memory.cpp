@@ -39,6 +39,7 @@ struct Ledger {
   std::array<int64_t, categories> current{}, peak{};
   int64_t total = 0, total_peak = 0, system_allocations = 0;
   std::unordered_map<size_t, std::vector<void*>> pool;
+  std::unordered_map<void*, Segment*> segments;  // of blocks that belong to one
 
   void add(Category category, int64_t bytes) {
     int64_t& now = current[size_t(category)];
@@ -67,6 +68,7 @@ void for_each_ledger(const Use& use) {
 }
 
 thread_local Category innermost = Category::activations;
+thread_local Segment* segment_in_use = nullptr;
 
 void free_pool(Device device, Ledger& books) {
   for (auto& [size, blocks] : books.pool)
@@ -167,6 +169,16 @@ void* allocate(size_t bytes, Category category, Device device) {
   if (bytes > size_t(1) << 62) fail_out_of_memory(device, books, bytes);
   const size_t size = pool_size(bytes);
   void* block = nullptr;
+  Segment* const segment =
+      segment_in_use != nullptr && segment_in_use->device_ == device ? segment_in_use : nullptr;
+  if (segment != nullptr)
+    if (auto& idle = segment->idle_[size]; !idle.empty()) {
+      books.add(idle.back().category, -int64_t(idle.back().bytes));
+      block = idle.back().block;
+      idle.pop_back();
+      books.add(category, int64_t(bytes));
+      return block;
+    }
   if (auto it = books.pool.find(size); it != books.pool.end() && !it->second.empty()) {
     block = it->second.back();
     it->second.pop_back();
@@ -179,6 +191,7 @@ void* allocate(size_t bytes, Category category, Device device) {
     if (block == nullptr) fail_out_of_memory(device, books, bytes);
     ++books.system_allocations;
   }
+  if (segment != nullptr) books.segments[block] = segment;
   books.add(category, int64_t(bytes));
   return block;
 }
@@ -186,11 +199,48 @@ void* allocate(size_t bytes, Category category, Device device) {
 void deallocate(void* pointer, size_t bytes, Category category, Device device) noexcept {
   Ledger& books = ledger(device);
   const std::lock_guard lock(books.mutex);
+  if (!books.segments.empty())
+    if (const auto found = books.segments.find(pointer); found != books.segments.end()) {
+      found->second->idle_[pool_size(bytes)].push_back({pointer, bytes, category});
+      return;
+    }
   books.add(category, -int64_t(bytes));
   if (pooling || device.is_cuda())
     books.pool[pool_size(bytes)].push_back(pointer);
   else
     backend(device).release(device, pointer);
+}
+
+Segment::Segment(Device device) : device_(device) {
+  check(device.is_cuda(), "memory: a segment is of a CUDA device, not {}", device);
+}
+
+Segment::~Segment() {
+  Ledger& books = ledger(device_);
+  const std::lock_guard lock(books.mutex);
+  std::erase_if(books.segments, [this](const auto& entry) { return entry.second == this; });
+  for (const auto& [size, blocks] : idle_)
+    for (const Idle& idle : blocks) {
+      books.add(idle.category, -int64_t(idle.bytes));
+      books.pool[size].push_back(idle.block);
+    }
+}
+
+int64_t Segment::idle() const {
+  const std::lock_guard lock(ledger(device_).mutex);
+  int64_t bytes = 0;
+  for (const auto& [size, blocks] : idle_)
+    for (const Idle& idle : blocks)
+      bytes += int64_t(idle.bytes);
+  return bytes;
+}
+
+Segment::Use::Use(Segment& segment) : before_(segment_in_use) {
+  segment_in_use = &segment;
+}
+
+Segment::Use::~Use() {
+  segment_in_use = before_;
 }
 
 void recount(size_t bytes, Category from, Category to, Device device) {

@@ -4,6 +4,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
+#include <unordered_map>
+#include <vector>
 
 #include "core/device.h"
 
@@ -58,6 +60,44 @@ class Scope {
 // uses it later.
 void* allocate(size_t bytes, Category category, Device device = Device::cpu());
 void deallocate(void* pointer, size_t bytes, Category category, Device device) noexcept;
+
+// Memory of a device that nobody else gets, for work that is recorded with its addresses and run
+// again: while a Use lives, this thread's memory of that device comes from it, and goes back to it
+// whenever it is deallocated. What lies in it unused stays counted as what it was last used for.
+class Segment {
+ public:
+  explicit Segment(Device device);
+  // What is unused goes to the pool of all; what is in use goes there later.
+  ~Segment();
+  Segment(const Segment&) = delete;
+  Segment& operator=(const Segment&) = delete;
+
+  class Use {
+   public:
+    explicit Use(Segment& segment);
+    ~Use();
+    Use(const Use&) = delete;
+    Use& operator=(const Use&) = delete;
+
+   private:
+    Segment* before_;
+  };
+
+  // Bytes that lie in it unused.
+  int64_t idle() const;
+
+ private:
+  friend void* allocate(size_t bytes, Category category, Device device);
+  friend void deallocate(void* pointer, size_t bytes, Category category, Device device) noexcept;
+  struct Idle {
+    void* block;
+    size_t bytes;
+    Category category;
+  };
+
+  Device device_;
+  std::unordered_map<size_t, std::vector<Idle>> idle_;  // by size in the pool
+};
 
 // Moves bytes already counted from one category to another.
 void recount(size_t bytes, Category from, Category to, Device device);

@@ -1,4 +1,5 @@
 #include "core/backend.h"
+#include "core/cuda/graph.h"
 #include "core/error.h"
 
 // Stands in for core/cuda/ in a build without CUDA.
@@ -13,6 +14,20 @@ std::string cuda::why_unavailable() {
 }
 
 const Backend& cuda_backend() {
+  fail("device: {}", cuda::why_unavailable());
+}
+
+cuda::Graph::Graph(Device device, const std::function<void()>&) : device_(device) {
+  fail("graph: {}", cuda::why_unavailable());
+}
+
+cuda::Graph::~Graph() = default;
+
+void cuda::Graph::launch() const {
+  fail("graph: {}", cuda::why_unavailable());
+}
+
+void cuda::copy_within(Device, void*, const void*, size_t) {
   fail("device: {}", cuda::why_unavailable());
 }
 

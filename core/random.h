@@ -61,12 +61,18 @@ struct Generator {
 struct DropoutMask {
   uint64_t seed, offset;
   uint32_t threshold;  // kept where the 16 bits are at least this
+  // Where the device finds seed and offset instead, in work that is recorded; else null.
+  const uint64_t* start = nullptr;
 
   DropoutMask(float p, uint64_t seed, uint64_t offset)
       : seed(seed), offset(offset), threshold(uint32_t(std::lround(double(p) * 65536.0))) {}
   // Blocks that n elements use.
   static uint64_t blocks(int64_t n) { return uint64_t(n + 7) / 8; }
 
+  // A block of the mask's own.
+  HD PhiloxBlock block(uint64_t number) const {
+    return start != nullptr ? philox(start[0], start[1] + number) : philox(seed, offset + number);
+  }
   HD float scale() const {
     return threshold >= 65536u ? 0.0f : 65536.0f / float(65536u - threshold);
   }
@@ -75,8 +81,7 @@ struct DropoutMask {
   }
   // 0 or scale() for one element.
   HD float operator()(int64_t i) const {
-    const PhiloxBlock block = philox(seed, offset + uint64_t(i) / 8);
-    return bits(block, i) >= threshold ? scale() : 0.0f;
+    return bits(block(uint64_t(i) / 8), i) >= threshold ? scale() : 0.0f;
   }
 };
 

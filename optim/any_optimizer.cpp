@@ -52,8 +52,9 @@ void AnyOptimizer::append(ParameterGroup group) {
   }
   for (const auto& [own, tensor] : group.parameters) {
     by_name_.emplace(own, parameters_.size());
-    parameters_.push_back({own, tensor, groups_.size()});
+    parameters_.push_back({own, tensor, groups_.size(), tensor.device()});
   }
+  change_layout();
   groups_.push_back(std::move(group));
 }
 

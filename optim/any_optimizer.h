@@ -85,6 +85,12 @@ class AnyOptimizer {
   // Drops all gradients.
   void zero_grad();
 
+  // Whether a step of parameters on a device is launched for all together, so that it can be
+  // recorded (train/captured_step.h): of the rules that come with minim, all.
+  virtual bool launches_together() const = 0;
+  // Changes whenever parameters or tensors of the state become others.
+  uint64_t layout() const { return layout_; }
+
   // Adds parameters, also between steps. Throws, and adds none, where the group is empty, or one
   // of them is already in the optimizer, under this name or another.
   virtual void add_group(ParameterGroup group) = 0;
@@ -112,6 +118,7 @@ class AnyOptimizer {
     std::string name;
     Tensor tensor;
     size_t group;
+    Device state_device;  // where its state was made
   };
   using UseFields = std::function<void(const StateFields&)>;
 
@@ -123,6 +130,12 @@ class AnyOptimizer {
   size_t index_of(std::string_view parameter) const;
   const std::vector<Parameter>& parameters() const { return parameters_; }
   ParameterSpec spec_of(size_t parameter) const;
+
+  void change_layout() { ++layout_; }
+  void state_is_on(size_t parameter, Device device) {
+    parameters_[parameter].state_device = device;
+    change_layout();
+  }
 
   virtual void update_all(std::optional<double> lr, double gradient_scale,
                           const Tensor& gradient_factor) = 0;
@@ -145,6 +158,7 @@ class AnyOptimizer {
   std::unordered_map<std::string, size_t> by_name_;
   OnNonFinite on_non_finite_ = OnNonFinite::apply;
   int64_t skipped_steps_ = 0;
+  uint64_t layout_ = 0;
   std::shared_ptr<cuda::LaunchList> launches_;
 };
 

@@ -12,7 +12,8 @@ cuda::LaunchList* AnyOptimizer::new_launches() {
 #if defined(MINIM_WITH_CUDA)
   const Device device = parameters_[0].tensor.device();
   if (device.is_cuda()) {
-    if (!launches_) launches_ = std::make_shared<cuda::LaunchList>(device);
+    if (!launches_ || launches_->device() != device)
+      launches_ = std::make_shared<cuda::LaunchList>(device);
     launches_->clear();
     return launches_.get();
   }

@@ -69,6 +69,7 @@ class Optimizer final : public AnyOptimizer {
       if (finds_rate_under(options)) return true;
     return false;
   }
+  bool launches_together() const override { return batches; }
   std::optional<double> last_lr(size_t group) const override {
     if constexpr (requires(const State& state) { Rule::found_rate(state, options_); })
       if (const auto& of = rate_is_found_by_.at(group))
@@ -111,7 +112,10 @@ class Optimizer final : public AnyOptimizer {
     use(fields);
   }
   void replace_state(size_t parameter, const UseFields& fill) override;
-  void drop_state(size_t parameter) override { states_[parameter].reset(); }
+  void drop_state(size_t parameter) override {
+    states_[parameter].reset();
+    change_layout();
+  }
   void list_shared(const UseFields& use) const override {
     if constexpr (requires(Rule & rule, StateFields & fields) { rule.shared_state(fields); }) {
       Rule rule = rule_;
@@ -233,7 +237,7 @@ void Optimizer<Rule>::update_all(std::optional<double> lr, double gradient_scale
   std::vector<bool> seen(groups().size());
   Tensors gradients;  // that live until the launches have them
   for (size_t i = 0; i < parameters().size(); ++i) {
-    const auto& [name, tensor, group] = parameters()[i];
+    const auto& [name, tensor, group, state_device] = parameters()[i];
     if (!tensor.grad().defined()) continue;
     const memory::Scope scope(memory::Category::workspace);
     const Tensor gradient = tensor.grad().contiguous();
@@ -272,6 +276,7 @@ void Optimizer<Rule>::replace_state(size_t parameter, const UseFields& fill) {
   Rule::list_state(fresh, spec_of(parameter), options_for(parameter), fields);
   fill(fields);
   states_[parameter] = std::move(fresh);
+  state_is_on(parameter, parameters()[parameter].tensor.device());
 }
 
 }  // namespace minim::optim

@@ -12,6 +12,13 @@ bool AnyOptimizer::step(const StepOptions& options) {
               (factor.device().is_cpu() || factor.device() == parameters_[0].tensor.device()),
           "{}: gradient_factor is {} {} on {}, must be one f64 on {}", name(),
           name_of(factor.dtype()), factor.shape(), factor.device(), parameters_[0].tensor.device());
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    const auto& [own, tensor, group, state_device] = parameters_[i];
+    check(!has_state(i) || tensor.device() == state_device,
+          "{}: {} is on {}, its state on {}; move the model before the first step, or load the "
+          "state again after it",
+          name(), own, tensor.device(), state_device);
+  }
   if (on_non_finite_ != OnNonFinite::apply) {
     NamedTensors all;
     for (const Parameter& parameter : parameters_)

@@ -6,6 +6,7 @@
 #include "autograd/ops.h"
 #include "autograd/ops/checks.h"
 #include "core/product.h"
+#include "core/recording.h"
 
 #if defined(MINIM_WITH_CUDA)
 #include "core/cuda/attention.h"
@@ -145,10 +146,15 @@ Tensor attention(const Tensor& any_q, const Tensor& any_k, const Tensor& any_v,
 
   const Device device = any_q.device();
   const DType dtype = any_q.dtype(), computed = product_dtype(dtype, device);
-  const DropoutMask dropout(dropout_p, generator.seed, generator.offset);
+  DropoutMask dropout(0, 0, 0);
   if (dropout_p > 0)
-    generator.take(uint64_t(attention_dropout_blocks(
-        int64_t(key_begin.size()), heads, offsets.data(), key_begin.data(), key_end.data())));
+    dropout = draw_mask(dropout_p, generator, [rows, heads](const RealRows& real) {
+      const Tensor offsets = on_host(rows.query_offsets), begin = on_host(rows.key_begin),
+                   end = on_host(rows.key_end);
+      return uint64_t(attention_dropout_blocks(real.of(begin.numel()), heads,
+                                               offsets.data<int32_t>(), begin.data<int32_t>(),
+                                               end.data<int32_t>()));
+    });
   const Problem problem = {
       .q = convert(any_q.contiguous(), computed),
       .k = convert(any_k.contiguous(), computed),

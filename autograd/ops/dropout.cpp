@@ -1,5 +1,6 @@
 #include "autograd/ops.h"
 #include "core/launch.h"
+#include "core/recording.h"
 
 namespace minim {
 
@@ -13,7 +14,7 @@ struct DropoutKernel {
   DropoutMask mask;
 
   HD void operator()(int64_t index) const {
-    const PhiloxBlock block = philox(mask.seed, mask.offset + uint64_t(index));
+    const PhiloxBlock block = mask.block(uint64_t(index));
     const int64_t begin = index * 8, end = begin + 8 < n ? begin + 8 : n;
     const Compute<T> scale(mask.scale());
     for (int64_t i = begin; i < end; ++i)
@@ -35,7 +36,10 @@ static Tensor apply_mask(const Tensor& any_x, const DropoutMask& mask) {
 Tensor dropout(const Tensor& x, float p, Generator& generator) {
   check(p >= 0 && p <= 1, "dropout: p = {} must lie between 0 and 1", p);
   if (p == 0) return x;
-  const DropoutMask mask(p, generator.seed, generator.take(DropoutMask::blocks(x.numel())));
+  const int64_t rows = x.rank() > 0 ? x.size(0) : 1, width = rows > 0 ? x.numel() / rows : 0;
+  const DropoutMask mask = draw_mask(p, generator, [rows, width](const RealRows& real) {
+    return DropoutMask::blocks(real.of(rows) * width);
+  });
   return record("dropout", apply_mask(x, mask), {x},
                 [mask](const Tensor& dy) -> Tensors { return {apply_mask(dy, mask)}; });
 }

@@ -104,8 +104,7 @@ __device__ inline void draw_kept(uint8_t* kept, const DropoutMask& dropout, int6
                                  int64_t blocks_per_row, int queries, int bytes_per_query) {
   for (int i = int(threadIdx.x); i < queries * bytes_per_query; i += threads) {
     const int query = i / bytes_per_query, byte = i % bytes_per_query;
-    const PhiloxBlock bits =
-        philox(dropout.seed, dropout.offset + uint64_t(block + query * blocks_per_row + byte));
+    const PhiloxBlock bits = dropout.block(uint64_t(block + query * blocks_per_row + byte));
     unsigned mask = 0;
     for (int j = 0; j < 8; ++j)
       mask |= unsigned(DropoutMask::bits(bits, j) >= dropout.threshold) << j;

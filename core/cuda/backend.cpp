@@ -8,6 +8,8 @@
 #include "core/cuda/device.h"
 #include "core/cuda/launch.h"
 #include "core/cuda/staging.h"
+#include "core/cuda/store.h"
+#include "core/recording.h"
 
 namespace minim {
 
@@ -94,6 +96,21 @@ Context& context(Device device) {
   return *kept;
 }
 
+void check_not_recording(std::string_view what) {
+  check(!Recording::is_recording(),
+        "graph: a step that is recorded {}; whatever does so belongs before or after it", what);
+}
+
+// What is recorded has the bytes themselves: the host's memory may be another's when it is run.
+void record_constant(Device device, void* to, const void* host, size_t bytes) {
+  constexpr size_t most = 1 << 16;
+  check(bytes <= most && bytes % sizeof(uint32_t) == 0,
+        "graph: a step that is recorded copies {} bytes to the device, which may be a multiple of "
+        "4 up to {}; larger ones belong before it",
+        bytes, most);
+  cuda::store(to, host, bytes, context(device).stream);
+}
+
 constexpr Backend backend_of_cuda = {
     .allocate = [](Device device, size_t bytes) -> void* {
       context(device);
@@ -123,12 +140,21 @@ constexpr Backend backend_of_cuda = {
           cuda::check_cuda(cudaMemsetAsync(to, byte, bytes, context(device).stream),
                            "device: setting memory");
         },
-    .copy_in = [](Device device, void* to, const void* host,
-                  size_t bytes) { context(device).staging->copy_in(to, host, bytes); },
-    .copy_out = [](Device device, void* host, const void* from,
-                   size_t bytes) { context(device).staging->copy_out(host, from, bytes); },
+    .copy_in =
+        [](Device device, void* to, const void* host, size_t bytes) {
+          if (Recording::is_recording())
+            record_constant(device, to, host, bytes);
+          else
+            context(device).staging->copy_in(to, host, bytes);
+        },
+    .copy_out =
+        [](Device device, void* host, const void* from, size_t bytes) {
+          check_not_recording("reads values from the device");
+          context(device).staging->copy_out(host, from, bytes);
+        },
     .synchronize =
         [](Device device) {
+          check_not_recording("waits for the device");
           cuda::check_cuda(cudaStreamSynchronize(context(device).stream), "device: waiting");
         },
 };

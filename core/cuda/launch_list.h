@@ -8,6 +8,7 @@
 #include "core/cuda/groups.h"
 #include "core/cuda/launchers.h"
 #include "core/cuda/store.h"
+#include "core/recording.h"
 #include "core/tensor.h"
 
 // One launch for the same work on many tensors. A kernel for it is a row kernel in two parts:
@@ -15,7 +16,8 @@
 //   Kernel{tensors, numbers}           an aggregate of the two
 //   operator()(group, row)             as in launch_rows()
 // What is Tensors lies in a table on the device, which is written when it differs from the last
-// run's; Numbers, which few tensors have differently, go with each launch.
+// run's; Numbers, which few tensors have differently, go with each launch. Work that is recorded
+// has its Numbers from the Recording, and writes its own table whenever it is run.
 namespace minim::cuda {
 
 template <class Kernel>
@@ -35,7 +37,8 @@ struct NumberSets {
 
 template <class Kernel>
 __global__ void __launch_bounds__(block_threads)
-    listed_rows_kernel(const ListEntry<Kernel>* entries, int count, const NumberSets<Kernel> sets) {
+    listed_rows_kernel(const ListEntry<Kernel>* entries, int count, const NumberSets<Kernel> sets,
+                       const NumberSets<Kernel>* sets_there) {
   const int64_t row = blockIdx.x;
   int low = 0, high = count - 1;  // the last entry that does not begin behind the row
   while (low < high) {
@@ -45,7 +48,9 @@ __global__ void __launch_bounds__(block_threads)
     else
       high = middle - 1;
   }
-  const Kernel kernel{entries[low].tensors, sets.of[entries[low].set]};
+  const int64_t set = entries[low].set;
+  const Kernel kernel{entries[low].tensors,
+                      sets_there != nullptr ? sets_there->of[set] : sets.of[set]};
   kernel(BlockGroup(), row - entries[low].first_row);
 }
 
@@ -55,6 +60,8 @@ __global__ void __launch_bounds__(block_threads)
 class LaunchList {
  public:
   explicit LaunchList(Device device) : device_(device) {}
+
+  Device device() const { return device_; }
 
   // Forgets what was added and not run.
   void clear() {
@@ -117,7 +124,9 @@ class LaunchList {
     void run(Device device) override {
       if (entries.empty()) return;
       const cudaStream_t queue = stream(device);
-      if (entries != written) {
+      Recording* const recording = Recording::current();
+      const bool replays = recording != nullptr && recording->replays();
+      if (!replays && (recording != nullptr || entries != written)) {
         const auto bytes = int64_t(entries.size() * sizeof(entries[0]));
         if (!table.defined() || table.numel() < bytes) {
           const memory::Scope scope(memory::Category::workspace);
@@ -126,6 +135,7 @@ class LaunchList {
         store(table.raw(), entries.data(), size_t(bytes), queue);
         written = entries;
       }
+      if (recording != nullptr) written.clear();  // the table is what the last run left there
       const auto* first = static_cast<const ListEntry<Kernel>*>(table.raw());
       for (size_t i = 0; i < launches.size(); ++i) {
         const size_t begin = launches[i].first_entry;
@@ -133,9 +143,14 @@ class LaunchList {
         NumberSets<Kernel> chosen{};
         for (size_t k = 0; k < most_sets && i * most_sets + k < sets.size(); ++k)
           chosen.of[k] = sets[i * most_sets + k];
-        launch(listed_rows_kernel<Kernel>,
-               {.blocks = {launches[i].rows}, .threads = {block_threads}, .stream = queue},
-               first + begin, int(end - begin), chosen);
+        const NumberSets<Kernel>* there = nullptr;
+        if (recording != nullptr)
+          there =
+              static_cast<const NumberSets<Kernel>*>(recording->argument(&chosen, sizeof(chosen)));
+        if (!replays)
+          launch(listed_rows_kernel<Kernel>,
+                 {.blocks = {launches[i].rows}, .threads = {block_threads}, .stream = queue},
+                 first + begin, int(end - begin), chosen, there);
       }
       clear();
     }
