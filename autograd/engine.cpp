@@ -1,5 +1,6 @@
 #include <map>
 
+#include "autograd/autocast.h"
 #include "autograd/graph.h"
 #include "autograd/ops.h"
 
@@ -91,6 +92,7 @@ void Tensor::backward(const Tensor& dy, bool retain_graph) const {
         start.device(), device());
 
   const NoGrad no_grad;
+  const Autocast as_recorded(std::nullopt);
   std::map<int64_t, Pending, std::greater<>> waiting;
   const auto deliver = [&](const std::shared_ptr<GradMeta>& to, Tensor dx) {
     if (to->retain_grad && to->node) accumulate_grad(*to, dx.clone());

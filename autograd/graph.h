@@ -39,6 +39,9 @@ struct GradMeta {
   bool retain_grad = false;
   Tensor grad;
   std::shared_ptr<Node> node;  // null for a leaf
+  // A leaf's values in the dtype of an Autocast, and their version; undefined before the first.
+  Tensor cast;
+  int64_t cast_version = 0;
 };
 
 // The gradient of a leaf (or of a tensor that retains it) plus one more contribution.

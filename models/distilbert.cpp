@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <memory>
 
+#include "autograd/autocast.h"
 #include "autograd/ops.h"
 #include "core/file.h"
 #include "core/safetensors.h"
@@ -145,7 +146,10 @@ Tensor DistilBertForSequenceClassification::forward(const PackedBatch& batch) co
   return classifier.forward(dropout.forward(hidden));
 }
 
-Tensor DistilBertForSequenceClassification::loss(const Tensor& logits, const Tensor& labels) const {
+Tensor DistilBertForSequenceClassification::loss(const Tensor& given_logits,
+                                                 const Tensor& labels) const {
+  // Before the labels, which are targets of full precision, take the logits' dtype.
+  const Tensor logits = to_full_precision(given_logits);
   const bool class_ids = !is_floating(labels.dtype());
   std::string type = config.problem_type;
   if (type.empty())

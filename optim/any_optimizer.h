@@ -44,6 +44,7 @@ struct StepOptions {
   double gradient_scale = 1.0;  // multiplied onto the gradients as they are read; of clipping
   // One more factor where it is known to the parameters' device alone: an f64 of one element, such
   // as clip_on_device() gives, read there by the step. The CPU, and rules without `batches`, wait.
+  // NaN leaves weights and state as they are, but where the step does not wait, its count goes on.
   Tensor gradient_factor = {};
   // The norm of all gradients where it is known, from clipping: it is finite if they are, which
   // spares refuse and skip their own pass over them.
@@ -142,7 +143,7 @@ class AnyOptimizer {
   // Where a step collects its work on the CUDA device that the parameters are on, empty; null on
   // the CPU.
   cuda::LaunchList* new_launches();
-  void run_launches();
+  void run_launches(const double* gradient_factor);
   virtual bool has_state(size_t parameter) const = 0;
   // Lists the fields of the parameter's state, or of a blank one where there is none.
   virtual void list_state(size_t parameter, const UseFields& use) const = 0;

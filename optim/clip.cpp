@@ -70,6 +70,7 @@ struct FinishClipping {
   const double* sums;
   int64_t n;
   double max_norm;
+  bool skips;  // NaN where the norm is not finite
 
   template <class Group>
   HD void operator()(const Group& group, int64_t) const {
@@ -77,9 +78,10 @@ struct FinishClipping {
     const double sum = group.sum(n, [=](int64_t i) { return from[i]; });
     if (!group.leader()) return;
     *norm = math::sqrt(sum);
-    *coefficient = coefficient_of(*norm, max_norm);
+    *coefficient = coefficient_of(*norm, max_norm, skips);
   }
-  HD static double coefficient_of(double norm, double max_norm) {
+  HD static double coefficient_of(double norm, double max_norm, bool skips) {
+    if (skips && norm - norm != 0.0) return norm - norm;
     const double ratio = max_norm / (norm + 1e-6);
     return ratio < 1.0 ? ratio : 1.0;
   }
@@ -274,11 +276,13 @@ std::string why_not_finite(const NamedTensors& parameters) {
 
 double clip_coefficient(double norm, double max_norm) {
   check_not_negative("clip_grad_norm", "max_norm", max_norm);
-  return FinishClipping::coefficient_of(norm, max_norm);
+  return FinishClipping::coefficient_of(norm, max_norm, false);
 }
 
-Clipping clip_on_device(const NamedTensors& parameters, double max_norm) {
+Clipping clip_on_device(const NamedTensors& parameters, double max_norm,
+                        OnNonFinite on_non_finite) {
   check_not_negative("clip_on_device", "max_norm", max_norm);
+  const bool skips = on_non_finite == OnNonFinite::skip;
   const memory::Scope scope(memory::Category::workspace);
 #if defined(MINIM_WITH_CUDA)
   if (const Device device = device_of(parameters); device.is_cuda()) {
@@ -288,12 +292,13 @@ Clipping clip_on_device(const NamedTensors& parameters, double max_norm) {
     // As one long row, whatever its length: by a block of threads.
     launch_rows(device, 1, element_grain,
                 FinishClipping{result.norm.data<double>(), result.coefficient.data<double>(),
-                               sums.data<double>(), sums.numel(), max_norm});
+                               sums.data<double>(), sums.numel(), max_norm, skips});
     return result;
   }
 #endif
   const double norm = gradient_norm(parameters);
-  return {Tensor::from({norm}, {1}), Tensor::from({clip_coefficient(norm, max_norm)}, {1})};
+  const double coefficient = FinishClipping::coefficient_of(norm, max_norm, skips);
+  return {Tensor::from({norm}, {1}), Tensor::from({coefficient}, {1})};
 }
 
 double clip_grad_norm(const NamedTensors& parameters, double max_norm) {

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "core/tensor.h"
+#include "optim/any_optimizer.h"
 
 namespace minim::optim {
 
@@ -41,7 +42,9 @@ struct Clipping {
 // gradient_norm() and clip_coefficient() in one, computed where the gradients are, without waiting:
 //   const auto [norm, coefficient] = clip_on_device(model.parameters(), 1.0);
 //   optimizer.step({.gradient_factor = coefficient});
-Clipping clip_on_device(const NamedTensors& parameters, double max_norm);
+// To skip, the coefficient of a norm that is not finite is NaN, which such a step leaves out.
+Clipping clip_on_device(const NamedTensors& parameters, double max_norm,
+                        OnNonFinite on_non_finite = OnNonFinite::apply);
 
 // Scales all gradients so that their norm is at most max_norm; returns the norm before, as logs
 // show it. Throws, and scales nothing, where a gradient is not finite, naming its parameter.

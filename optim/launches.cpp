@@ -21,9 +21,9 @@ cuda::LaunchList* AnyOptimizer::new_launches() {
   return nullptr;
 }
 
-void AnyOptimizer::run_launches() {
+void AnyOptimizer::run_launches([[maybe_unused]] const double* gradient_factor) {
 #if defined(MINIM_WITH_CUDA)
-  launches_->run();
+  launches_->run(gradient_factor);
 #endif
 }
 

@@ -231,8 +231,10 @@ void Optimizer<Rule>::update_all(std::optional<double> lr, double gradient_scale
   if (gradient_factor.defined()) {
     if (launches != nullptr && gradient_factor.device().is_cuda())
       factor = gradient_factor.data<double>();
+    else if (const double value = gradient_factor.item(); std::isnan(value))
+      return;
     else
-      gradient_scale *= gradient_factor.item();
+      gradient_scale *= value;
   }
   std::vector<bool> seen(groups().size());
   Tensors gradients;  // that live until the launches have them
@@ -258,7 +260,7 @@ void Optimizer<Rule>::update_all(std::optional<double> lr, double gradient_scale
     seen[group] = true;
     tensor.bump_version();
   }
-  if (launches != nullptr) run_launches();
+  if (launches != nullptr) run_launches(factor);
 }
 
 template <class Rule>

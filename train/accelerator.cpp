@@ -8,6 +8,7 @@
 
 #include "autograd/ops.h"
 #include "core/file.h"
+#include "core/printable.h"
 #include "core/safetensors.h"
 #include "optim/clip.h"
 #include "optim/state_file.h"
@@ -18,10 +19,25 @@ namespace minim::train {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-Accelerator::Accelerator(AcceleratorOptions options) : options_(options) {
-  check(options.gradient_accumulation_steps >= 1,
+namespace {
+
+std::optional<DType> autocast_dtype_for(const std::string& mixed_precision) {
+  if (mixed_precision == "no") return std::nullopt;
+  if (mixed_precision == "bf16") return DType::bf16;
+  check(mixed_precision == "fp16", "mixed_precision: there is no {}; there are no, bf16 and fp16",
+        printable(mixed_precision));
+  return DType::f16;
+}
+
+}  // namespace
+
+Accelerator::Accelerator(AcceleratorOptions options)
+    : options_(std::move(options)),
+      autocast_(autocast_dtype_for(options_.mixed_precision)),
+      scaler_({.enabled = autocast_ == DType::f16}) {
+  check(options_.gradient_accumulation_steps >= 1,
         "gradient_accumulation_steps: must be at least 1, is {}",
-        options.gradient_accumulation_steps);
+        options_.gradient_accumulation_steps);
 }
 
 void Accelerator::set_model(const nn::Module& model) {
@@ -70,7 +86,7 @@ void Accelerator::accumulate(const nn::Module&) {
 }
 
 void Accelerator::backward(const Tensor& loss) {
-  (share_ == 1.0 ? loss : loss * share_).backward();
+  scaler_.scale(share_ == 1.0 ? loss : loss * share_).backward();
 }
 
 bool Accelerator::updates_exactly(const NamedTensors& parameters) const {
@@ -88,9 +104,14 @@ bool Accelerator::updates_exactly(const NamedTensors& parameters) const {
 
 double Accelerator::clip_grad_norm(const NamedTensors& parameters, double max_norm) {
   if (!sync_gradients_) return 0;
-  if (!updates_exactly(parameters)) return optim::clip_grad_norm(parameters, max_norm);
-  const double norm = optim::gradient_norm(parameters);
-  const bool skips = optimizer_->on_non_finite() == optim::OnNonFinite::skip;
+  if (!updates_exactly(parameters)) {
+    check(!scaler_.is_enabled(),
+          "clip_grad_norm: under fp16 the parameters must be those of the prepared optimizer");
+    return optim::clip_grad_norm(parameters, max_norm);
+  }
+  const double norm = scaler_.unscaled_norm(parameters);
+  const bool skips =
+      scaler_.is_enabled() || optimizer_->on_non_finite() == optim::OnNonFinite::skip;
   if (!std::isfinite(norm) && !skips) fail("clip_grad_norm: {}", optim::why_not_finite(parameters));
   // Applied as the optimizer reads the gradients: that spares a pass over them.
   step_.gradient_scale = optim::clip_coefficient(norm, max_norm);
@@ -102,7 +123,8 @@ void AcceleratedOptimizer::step() {
   Accelerator& a = *accelerator_;
   if (!a.sync_gradients_) return;
   if (a.schedule_ && !a.optimizer_->finds_rate()) a.step_.lr = a.schedule_(a.schedule_step_);
-  a.optimizer_->step(a.step_);
+  a.was_skipped_ = !a.scaler_.step(*a.optimizer_, a.step_);
+  a.scaler_.update();
   a.step_ = {};
 }
 
@@ -139,6 +161,10 @@ void Accelerator::save_state(const std::string& folder) const {
     state["generator"] = {{"seed", generator.seed}, {"offset", generator.offset}};
     write_safetensors(staged.path() + "/model.safetensors", model_->state_dict());
   }
+  if (const auto& scaler = scaler_.state(); scaler_.is_enabled())
+    state["scaler"] = {{"scale", scaler.scale},
+                       {"_growth_tracker", scaler.growth_tracker},
+                       {"skipped_steps", scaler.skipped_steps}};
   if (optimizer_ != nullptr)
     optim::save_state(*optimizer_, staged.path() + "/optimizer.safetensors");
   write_whole_file(staged.path() + "/accelerator_state.json", state.dump(2) + "\n");
@@ -149,12 +175,17 @@ void Accelerator::load_state(const std::string& folder) {
   const std::string path = folder + "/accelerator_state.json";
   int64_t schedule_step = 0;
   Generator generator;
+  optim::GradScaler::State scaler;
   std::vector<std::pair<int64_t, int64_t>> places;
   try {
     const json state = json::parse(read_whole_file(path));
     schedule_step = state.at("scheduler").at("last_epoch");
     for (const json& place : state.at("loaders"))
       places.emplace_back(place.at("epoch"), place.at("batch"));
+    if (scaler_.is_enabled()) {
+      const json& own = state.at("scaler");
+      scaler = {own.at("scale"), own.at("_growth_tracker"), own.at("skipped_steps")};
+    }
     if (model_) generator = {state.at("generator").at("seed"), state.at("generator").at("offset")};
   } catch (const json::exception& error) {
     fail("{}: is no such file as save_state writes ({})", path, error.what());
@@ -177,6 +208,7 @@ void Accelerator::load_state(const std::string& folder) {
     else
       loaders_[i].seek(epoch, batch);
   schedule_step_ = schedule_step;
+  if (scaler_.is_enabled()) scaler_.load_state(scaler);
   step_ = {};
   batches_ = 0;
   sync_gradients_ = true;

@@ -10,8 +10,10 @@
 
 #include <fmt/format.h>
 
+#include "autograd/autocast.h"
 #include "nn/module.h"
 #include "optim/any_optimizer.h"
+#include "optim/grad_scaler.h"
 #include "optim/schedule.h"
 #include "train/data_loader.h"
 
@@ -51,6 +53,7 @@ class AcceleratedScheduler {
 
 struct AcceleratorOptions {
   int64_t gradient_accumulation_steps = 1;  // batches of one update, where accumulate() is called
+  std::string mixed_precision = "no";       // "bf16", "fp16"; forward() belongs under autocast()
 };
 
 // One model, one optimizer, one scheduler and any number of data loaders, in one process and on the
@@ -70,7 +73,7 @@ struct AcceleratorOptions {
 //
 // The steps are those of train::Trainer, bit for bit. As there, and not as in accelerate, an update
 // over several batches of a prepared loader is the gradient of the mean over all their rows, and
-// the last of an epoch may have fewer. Autocast and several processes are not among what it does.
+// the last of an epoch may have fewer. Several processes are not among what it does.
 class Accelerator {
  public:
   explicit Accelerator(AcceleratorOptions options = {});
@@ -90,11 +93,20 @@ class Accelerator {
   // Whether the batch at hand completes an update. Without accumulate() every batch does.
   bool sync_gradients() const { return sync_gradients_; }
 
-  // Adds the gradients of a loss, in its share of the update.
+  // A scope for forward and loss, as mixed_precision says:
+  //   const auto loss = [&] {
+  //     const Autocast precision = accelerator.autocast();
+  //     return model.loss(model.forward(batch), batch.labels);
+  //   }();
+  Autocast autocast() const { return Autocast(autocast_); }
+  // Whether the last step was left out because gradients overflowed under fp16.
+  bool optimizer_step_was_skipped() const { return was_skipped_; }
+  // Adds the gradients of a loss, in its share of the update; scaled under fp16.
   void backward(const Tensor& loss);
   // The norm of all gradients; the optimizer's next step scales them so that it is at most max_norm
   // (if it updates other parameters than these, they are scaled at once). Throws where a gradient
-  // is not finite. Does nothing and returns 0 where the update is not complete.
+  // is not finite, but under fp16 the step is left out. Does nothing and returns 0 where the update
+  // is not complete.
   double clip_grad_norm(const NamedTensors& parameters, double max_norm);
 
   // What all processes have of an evaluation's results; there is one process.
@@ -150,6 +162,9 @@ class Accelerator {
   bool sync_gradients_ = true;
   double share_ = 1;  // of the batch at hand in the update
   optim::StepOptions step_ = {};
+  std::optional<DType> autocast_;
+  optim::GradScaler scaler_;
+  bool was_skipped_ = false;
 };
 
 }  // namespace minim::train

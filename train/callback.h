@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/device.h"
+#include "optim/grad_scaler.h"
 #include "train/metrics.h"
 
 namespace minim::train {
@@ -39,6 +40,8 @@ struct TrainerState {
   // Sums of the losses of all updates, and of those since the last log entry, after logged_step.
   double total_loss = 0, loss_since_log = 0;
   int64_t logged_step = 0;
+  // Under fp16: the scale of the loss, and the updates left out.
+  std::optional<optim::GradScaler::State> scaler;
   // Every log and evaluation so far; each has "step" as its last entry.
   std::vector<Metrics> log_history;
   // The best evaluation by metric_for_best_model, and the checkpoint of its step ("": none).

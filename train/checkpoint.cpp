@@ -60,6 +60,10 @@ void write_checkpoint_files(const std::string& folder, const RunDescription& run
   if (model_only) return;
   optim::save_state(run.optimizer, folder + "/optimizer.safetensors");
   write_json(folder + "/scheduler.json", scheduler_json(run.arguments, state));
+  if (state.scaler)
+    write_json(folder + "/scaler.json", {{"scale", state.scaler->scale},
+                                         {"_growth_tracker", state.scaler->growth_tracker},
+                                         {"skipped_steps", state.scaler->skipped_steps}});
   write_json(folder + "/rng_state.json", random_json(run.model.generator(), run.arguments, state));
 }
 

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "autograd/autocast.h"
 #include "autograd/node.h"
 #include "text/sampler.h"
 #include "train/stopwatch.h"
@@ -27,12 +28,17 @@ class EvalMode {
 
 }  // namespace
 
-Evaluator::Evaluator(const Model& model, int64_t batch_size, ComputeMetrics compute_metrics)
-    : model_(model), batch_size_(batch_size), compute_metrics_(std::move(compute_metrics)) {}
+Evaluator::Evaluator(const Model& model, int64_t batch_size, ComputeMetrics compute_metrics,
+                     std::optional<DType> autocast)
+    : model_(model),
+      batch_size_(batch_size),
+      compute_metrics_(std::move(compute_metrics)),
+      autocast_(autocast) {}
 
 EvalPrediction Evaluator::predict(const text::Examples& set) const {
   const NoGrad no_grad;
   const EvalMode eval_mode(model_);
+  const Autocast precision(autocast_);
   const auto rows = int64_t(set.sequences.size());
   const int64_t labels = model_.config.num_labels();
   const text::Sampler sampler(

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <optional>
+
 #include "models/distilbert.h"
 #include "text/packing.h"
 #include "train/metrics.h"
@@ -17,8 +19,10 @@ class Evaluator {
  public:
   using Model = models::DistilBertForSequenceClassification;
 
-  // The model is the caller's and outlives the Evaluator; batches are moved to where it is.
-  Evaluator(const Model& model, int64_t batch_size, ComputeMetrics compute_metrics);
+  // The model is the caller's and outlives the Evaluator; batches are moved to where it is. With a
+  // dtype the forwards run under Autocast, and the losses in f64 as ever.
+  Evaluator(const Model& model, int64_t batch_size, ComputeMetrics compute_metrics,
+            std::optional<DType> autocast = {});
 
   // Logits [rows, labels] on the CPU, and the labels as the set has them.
   EvalPrediction predict(const text::Examples& set) const;
@@ -29,6 +33,7 @@ class Evaluator {
   const Model& model_;
   int64_t batch_size_;
   ComputeMetrics compute_metrics_;
+  std::optional<DType> autocast_;
 };
 
 }  // namespace minim::train

@@ -30,13 +30,15 @@ constexpr auto logs_alone = "that changes the log, not the weights";
 constexpr auto files_alone = "that changes which checkpoints there are, not the weights";
 constexpr auto evaluation_alone = "that changes evaluations, not the training";
 constexpr auto same_contents = "its contents must be the same";
-constexpr std::array<std::pair<std::string_view, const char*>, 18> may_differ = {{
+constexpr std::array<std::pair<std::string_view, const char*>, 20> may_differ = {{
     {"num_train_epochs", rest_of_schedule},
     {"max_steps", rest_of_schedule},
     {"logging_steps", logs_alone},
     {"eval_strategy", evaluation_alone},
     {"eval_steps", evaluation_alone},
     {"per_device_eval_batch_size", evaluation_alone},
+    {"bf16_full_eval", evaluation_alone},
+    {"fp16_full_eval", evaluation_alone},
     {"validation_file", evaluation_alone},
     {"max_eval_samples", evaluation_alone},
     {"skip_unseen_labels", evaluation_alone},
@@ -190,6 +192,12 @@ void restore_checkpoint(const std::string& checkpoint,
     read.data_epoch = file.at("data_order").at("epoch");
     read.data_batch = file.at("data_order").at("batch");
   });
+  if (state.scaler)
+    read_members(checkpoint + "/scaler.json", [&](const json& file) {
+      read.scaler = {.scale = file.at("scale"),
+                     .growth_tracker = file.at("_growth_tracker"),
+                     .skipped_steps = file.at("skipped_steps")};
+    });
   check(read.train_set_hash == state.train_set_hash,
         "{}: its run had other training data (or another tokenizer); a resumed run must see the "
         "rows that it began with",

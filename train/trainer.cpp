@@ -6,8 +6,6 @@
 
 #include <fmt/format.h>
 
-#include "autograd/ops.h"
-#include "optim/clip.h"
 #include "optim/schedule.h"
 #include "train/class_weights.h"
 #include "train/data_loader.h"
@@ -46,7 +44,10 @@ Trainer::Trainer(Model& model, TrainingArguments arguments, text::Examples train
       train_set_(std::move(train_set)),
       eval_set_(std::move(eval_set)),
       optimizer_(optimizer),
-      evaluator_(model, arguments_.per_device_eval_batch_size, std::move(compute_metrics)) {
+      evaluator_(model, arguments_.per_device_eval_batch_size, std::move(compute_metrics),
+                 arguments_.eval_autocast_dtype(model.device())),
+      autocast_(arguments_.autocast_dtype(model.device())),
+      scaler_({.enabled = autocast_ == DType::f16}) {
   arguments_.validate();
   check(train_set_.sequences.empty() || train_set_.labels.defined(),
         "trainer: the training set has no labels");
@@ -123,6 +124,7 @@ void Trainer::check_best_metric() const {
 void Trainer::begin(const ResumeOptions& options) {
   state_.train_set_hash = hash_of(train_set_);
   check_best_metric();
+  if (scaler_.is_enabled()) state_.scaler = scaler_.state();
   if (const std::string& checkpoint = options.resume_from_checkpoint; !checkpoint.empty()) {
     check_same_run(checkpoint, arguments_, optimizer_.name());
     restore_checkpoint(checkpoint, model_, optimizer_, state_);
@@ -130,6 +132,7 @@ void Trainer::begin(const ResumeOptions& options) {
       for (const auto& [name, attributes] : state_.stateful_callbacks)
         if (callback->name() == name) callback->restore(attributes);
   }
+  if (state_.scaler) scaler_.load_state(*state_.scaler);
   model_.train();
   model_.zero_grad();
   for (const auto& callback : callbacks_)
@@ -203,6 +206,9 @@ bool Trainer::train_epoch(std::span<const Rows> batches) {
 
 // Logs, evaluates and saves where that is due; whether the run goes on.
 bool Trainer::after_update() {
+  // Those who log see the loss of the update itself.
+  if (state_.global_step % arguments_.logging_steps == 0 || state_.global_step == state_.max_steps)
+    read_losses();
   for (const auto& callback : callbacks_)
     callback->on_step_end(state_);
   TrainerControl control = wishes();
@@ -241,6 +247,7 @@ TrainerControl Trainer::wishes() const {
 }
 
 void Trainer::save() {
+  read_losses();
   state_.stateful_callbacks.clear();
   for (const auto& callback : callbacks_)
     if (const std::string name = callback->name(); !name.empty())
@@ -276,116 +283,18 @@ void Trainer::load_best() {
   load_weights(state_.best_model_checkpoint, model_);
 }
 
-// One optimizer step on the mean loss over the rows of all micro-batches.
-void Trainer::update(std::span<const Rows> micro_batches) {
-  const int64_t step = state_.global_step + 1;
-  double total = 0;
-  for (const Rows& rows : micro_batches)
-    total += counted_weight(train_set_, rows, arguments_.class_weights);
-  if (total == 0) total = 1;
-  double loss = 0;
-  for (const Rows& rows : micro_batches) {
-    // With class weights a micro-batch's loss is the sum over its rows, else their mean.
-    const double share =
-        (class_weights_.defined() ? 1.0 : double(counted_rows(train_set_, rows))) / total;
-    loss += share * backward(rows, share);
-  }
-  const NamedTensors parameters = model_.parameters();
-  state_.grad_norm = optim::gradient_norm(parameters);
-  const bool skips = optimizer_.on_non_finite() == optim::OnNonFinite::skip;
-  if (!std::isfinite(state_.grad_norm) && !skips) stop_at(loss, optim::why_not_finite(parameters));
-  const double scale = arguments_.max_grad_norm > 0
-                           ? optim::clip_coefficient(state_.grad_norm, arguments_.max_grad_norm)
-                           : 1.0;
-  optim::StepOptions options{.gradient_scale = scale, .gradient_norm = state_.grad_norm};
-  if (!optimizer_.finds_rate()) options.lr = learning_rate_at_(state_.global_step);
-  const Stopwatch stepping;
-  optimizer_.step(options);
-  state_.learning_rate = options.lr.value_or(optimizer_.last_lr(0).value_or(0));
-  state_.optimizer_seconds += stepping.seconds();
-  optimizer_.zero_grad();
-
-  state_.global_step = step;
-  state_.loss = loss;
-  state_.device = model_.device();
-  state_.optimizer_state_bytes = memory::current(memory::Category::optimizer_state, state_.device);
-  state_.total_loss += loss;
-  state_.loss_since_log += loss;
-}
-
-// Forward and backward of one micro-batch whose loss counts for `share` of the update; its own
-// loss.
-double Trainer::backward(const Rows& rows, double share) {
-  const PackedBatch batch = load_batch(train_set_, rows, model_.device());
-  note_size(batch, rows);
-  const Generator generator = model_.generator();
-  const Tensor loss = loss_of(batch);
-  (share == 1.0 ? loss : loss * share).backward();
-  // Not before: reading it waits for a device, which meanwhile has the backward to do.
-  const double value = loss.item();
-  if (!std::isfinite(value)) {
-    state_.grad_norm = value;
-    stop_at(value, first_not_finite(batch, generator));
-  }
-  state_.tokens += batch.tokens();
-  return value;
-}
-
-// For the prediction of what such batches take.
-void Trainer::note_size(const PackedBatch& batch, const Rows& rows) {
-  LargestBatch& most = state_.largest_batch;
-  most.sequences = std::max(most.sequences, batch.sequences());
-  most.tokens = std::max(most.tokens, batch.tokens());
-  most.token_types = most.token_types || batch.token_type_ids.defined();
-  for (const int64_t row : rows)
-    most.longest =
-        std::max(most.longest, int64_t(train_set_.sequences[size_t(row)].input_ids.size()));
-}
-
-Tensor Trainer::loss_of(const PackedBatch& batch) const {
-  const Tensor logits = model_.forward(batch);
-  if (!class_weights_.defined()) return model_.loss(logits, batch.labels);
-  return cross_entropy(logits, batch.labels,
-                       {.reduction = Reduction::sum, .weight = class_weights_});
-}
-
-// Runs the forward again with the same dropout and says where the first NaN or infinity arose.
-std::string Trainer::first_not_finite(const PackedBatch& batch, const Generator& generator) const {
-  for (const NamedTensor& parameter : model_.parameters())
-    if (!all_finite(parameter.tensor)) return "parameter " + parameter.name;
-  model_.generator() = generator;
-  const NoGrad no_grad;
-  const DetectAnomaly detect;
-  try {
-    loss_of(batch);
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "the loss alone";
-}
-
-// Ends the run before its weights are spoilt; the log keeps what happened.
-void Trainer::stop_at(double loss, const std::string& reason) {
-  const int64_t step = ++state_.global_step;  // counted for the log alone
-  state_.loss = loss;
-  state_.learning_rate = learning_rate_at_(step - 1);
-  state_.loss_since_log = loss * double(step - state_.logged_step);
-  log();
-  --state_.global_step;
-  fail(
-      "step {}: the loss is {}; first not finite: {}; a lower learning rate or a longer "
-      "warm-up "
-      "often helps",
-      step, std::isnan(loss) ? "nan" : fmt::format("{:.6g}", loss), reason);
-}
-
 void Trainer::log() {
+  read_losses();
   const int64_t steps = state_.global_step - state_.logged_step;
   if (steps == 0) return;
-  const Metrics logs = {{"loss", state_.loss_since_log / double(steps)},
-                        {"grad_norm", state_.grad_norm},
-                        {"learning_rate", state_.learning_rate},
-                        {"epoch", state_.epoch}};
+  Metrics logs = {{"loss", state_.loss_since_log / double(steps)},
+                  {"grad_norm", state_.grad_norm},
+                  {"learning_rate", state_.learning_rate},
+                  {"epoch", state_.epoch}};
+  if (state_.scaler) {
+    logs.emplace_back("loss_scale", state_.scaler->scale);
+    logs.emplace_back("skipped_steps", double(state_.scaler->skipped_steps));
+  }
   state_.loss_since_log = 0;
   state_.logged_step = state_.global_step;
   state_.log_history.push_back(logs);
@@ -395,6 +304,7 @@ void Trainer::log() {
 }
 
 void Trainer::evaluate_and_tell() {
+  read_losses();
   Metrics metrics = evaluator_.evaluate(eval_set_).metrics;
   metrics.emplace_back("epoch", state_.epoch);
   state_.log_history.push_back(metrics);

@@ -2,10 +2,12 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "models/distilbert.h"
+#include "optim/grad_scaler.h"
 #include "optim/optimizer.h"
 #include "text/packing.h"
 #include "train/callback.h"
@@ -33,6 +35,8 @@ class Trainer {
   // `eval_set` is empty. An optimizer that finds its rate itself (Adafactor's relative_step) needs
   // a learning_rate of 0 and a constant schedule; the rates that it found are logged. With
   // OnNonFinite::skip, updates whose gradients are not finite are left out and do not end the run.
+  // On a device the losses of updates are read together, when one is logged, evaluated or saved,
+  // and at the latest after 64; until then state().loss is that of an earlier update.
   Trainer(Model& model, TrainingArguments arguments, text::Examples train_set,
           text::Examples eval_set, optim::AnyOptimizer& optimizer,
           ComputeMetrics compute_metrics = classification_metrics);
@@ -62,20 +66,40 @@ class Trainer {
   void save();
   void compare_to_best(const Metrics& metrics);
   void load_best();
+  struct MicroBatch {
+    Rows rows;
+    double share;         // of its loss in the update's
+    Generator generator;  // before its dropout
+    Tensor loss;          // where it was computed
+  };
+  struct Update {
+    int64_t step;
+    std::vector<MicroBatch> micro_batches = {};
+    double loss = 0;
+    Tensor norm = {};
+  };
+  bool reads_at_once() const;
   void update(std::span<const Rows> micro_batches);
-  double backward(const Rows& rows, double share);
-  void note_size(const PackedBatch& batch, const Rows& rows);
+  Tensor backward(const Rows& rows, double share);
   Tensor loss_of(const PackedBatch& batch) const;
+  void note_size(const PackedBatch& batch, const Rows& rows);
+  double read(const MicroBatch& micro_batch);
+  void check_norm(double loss, const NamedTensors& parameters);
+  void count_loss(double loss);
+  void read_losses();
   [[noreturn]] void stop_at(double loss, const std::string& reason);
   void log();
   void evaluate_and_tell();
-  std::string first_not_finite(const PackedBatch& batch, const Generator& generator) const;
+  std::string first_not_finite(const MicroBatch& micro_batch) const;
 
   Model& model_;
   TrainingArguments arguments_;
   text::Examples train_set_, eval_set_;
   optim::AnyOptimizer& optimizer_;
   Evaluator evaluator_;
+  std::optional<DType> autocast_;
+  optim::GradScaler scaler_;
+  std::vector<Update> unread_;  // updates whose losses are on the device
   std::vector<std::shared_ptr<TrainerCallback>> callbacks_;
   std::function<double(int64_t)> learning_rate_at_;
   Tensor class_weights_ = {};  // [classes]; undefined where all count alike

@@ -33,6 +33,11 @@ void TrainingArguments::validate() const {
   at_least("warmup_steps", warmup_steps, 0.0);
   at_least("max_grad_norm", max_grad_norm, 0.0);
   at_least("save_total_limit", save_total_limit.value_or(0), int64_t(0));
+  check(bf16 + fp16 + (precision != Precision::fp32) <= 1,
+        "precision: is {} with bf16 {} and fp16 {}; give one of them", name_of(precision), bf16,
+        fp16);
+  check(!bf16_full_eval || !fp16_full_eval,
+        "bf16_full_eval, fp16_full_eval: evaluation can be in one of them");
   const auto finite = [](const char* name, double value) {
     check(std::isfinite(value), "{}: must be finite, is {}", name, value);
   };
@@ -66,6 +71,19 @@ void TrainingArguments::validate() const {
             int64_t(save_steps) % eval_interval() == 0,
         "load_best_model_at_end: save_steps must be a multiple of the {} eval_steps, is {}",
         eval_interval(), save_steps);
+}
+
+Precision TrainingArguments::mixed_precision() const {
+  return bf16 ? Precision::bf16 : fp16 ? Precision::fp16 : precision;
+}
+
+std::optional<DType> TrainingArguments::autocast_dtype(Device device) const {
+  return autocast_dtype_of(mixed_precision(), device);
+}
+
+std::optional<DType> TrainingArguments::eval_autocast_dtype(Device device) const {
+  if (bf16_full_eval) return DType::bf16;
+  return fp16_full_eval ? DType::f16 : autocast_dtype(device);
 }
 
 optim::OptimizerArguments TrainingArguments::optimizer_arguments() const {

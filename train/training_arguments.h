@@ -10,6 +10,7 @@
 #include "optim/schedule.h"
 #include "text/sampler.h"
 #include "train/metrics.h"
+#include "train/precision.h"
 
 namespace minim::train {
 
@@ -40,6 +41,12 @@ struct TrainingArguments {
   double max_grad_norm = 1.0;  // 0: no clipping
   uint64_t seed = 42;
   std::optional<uint64_t> data_seed = {};  // of the order of rows; none: seed
+  // In what forward and backward compute; bf16 and fp16 say the same, as in Hugging Face. At most
+  // one of the three may ask for something.
+  Precision precision = Precision::fp32;
+  bool bf16 = false, fp16 = false;
+  // Evaluation in it, also where training is f32. The weights themselves stay f32.
+  bool bf16_full_eval = false, fp16_full_eval = false;
   text::SamplingStrategy train_sampling_strategy = text::SamplingStrategy::random;
   // One for each class: the loss of training is the mean over rows weighted by their classes, as
   // torch's CrossEntropyLoss(weight). Empty: all count alike, as they do in evaluation anyway.
@@ -62,6 +69,11 @@ struct TrainingArguments {
 
   // Throws, naming the argument, for a value that makes no sense.
   void validate() const;
+  // The one of precision, bf16 and fp16 that asks for something.
+  Precision mixed_precision() const;
+  // What autocast takes on a device in training and in evaluation; none for f32.
+  std::optional<DType> autocast_dtype(Device device) const;
+  std::optional<DType> eval_autocast_dtype(Device device) const;
   // The arguments that the optimizer is made with.
   optim::OptimizerArguments optimizer_arguments() const;
   // The schedule of a run of that many updates.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "autograd/autocast.h"
 #include "autograd/ops.h"
 #include "autograd/ops/checks.h"
 #include "core/product.h"
@@ -124,8 +125,10 @@ void check_rows(const Tensor& q, const Tensor& k, const AttentionRows& rows) {
 
 }  // namespace
 
-Tensor attention(const Tensor& any_q, const Tensor& any_k, const Tensor& any_v,
+Tensor attention(const Tensor& given_q, const Tensor& given_k, const Tensor& given_v,
                  const AttentionRows& rows, int64_t heads, float dropout_p, Generator& generator) {
+  const Tensor any_q = to_autocast(given_q), any_k = to_autocast(given_k);
+  const Tensor any_v = to_autocast(given_v);
   check_floating("attention", any_q);
   check_alike("attention", any_q, any_k);
   check_alike("attention", any_q, any_v);

@@ -1,3 +1,4 @@
+#include "autograd/autocast.h"
 #include "autograd/ops.h"
 #include "autograd/ops/checks.h"
 #include "core/launch.h"
@@ -38,7 +39,8 @@ Tensor binary_gradient(const Tensor& dy, const Tensor& a, const Tensor& b, const
 }
 
 template <class F>
-Tensor apply_binary(const Tensor& a, const Tensor& b) {
+Tensor apply_binary(const Tensor& given_a, const Tensor& given_b) {
+  const Tensor a = to_common_dtype(given_a, given_b), b = to_common_dtype(given_b, given_a);
   check_alike(F::name, a, b);
   const Tensor y = a.new_empty(broadcast_shapes(a.shape(), b.shape(), F::name));
   const BroadcastPlan<3> plan(y.shape(), {&y, &a, &b});

@@ -1,3 +1,4 @@
+#include "autograd/autocast.h"
 #include "autograd/ops.h"
 #include "autograd/ops/checks.h"
 #include "core/launch.h"
@@ -162,8 +163,9 @@ static void check_targets(const Tensor& logits, const Tensor& target,
   });
 }
 
-Tensor cross_entropy(const Tensor& logits, const Tensor& any_target,
+Tensor cross_entropy(const Tensor& given_logits, const Tensor& any_target,
                      const CrossEntropyOptions& options) {
+  const Tensor logits = to_full_precision(given_logits);
   const Tensor x = logits.contiguous(), target = any_target.contiguous();
   check_targets(x, target, options);
   const Tensor weight = options.weight.defined() ? options.weight.contiguous() : Tensor();

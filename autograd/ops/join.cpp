@@ -1,10 +1,17 @@
+#include <algorithm>
+
+#include "autograd/autocast.h"
 #include "autograd/ops.h"
 #include "autograd/ops/checks.h"
 
 namespace minim {
 
-Tensor concat(const Tensors& parts, int64_t any_dim) {
-  check(!parts.empty(), "concat: needs at least one tensor");
+Tensor concat(const Tensors& given_parts, int64_t any_dim) {
+  check(!given_parts.empty(), "concat: needs at least one tensor");
+  const auto differs = [&](const Tensor& part) { return part.dtype() != given_parts[0].dtype(); };
+  Tensors parts = given_parts;
+  if (std::ranges::any_of(parts, differs))
+    std::ranges::transform(parts, parts.begin(), to_full_precision);
   const Tensor& first = parts.front();
   const int dim = normalize_dim(any_dim, first.shape(), "concat");
   Shape shape = first.shape();

@@ -1,3 +1,4 @@
+#include "autograd/autocast.h"
 #include "autograd/ops.h"
 #include "autograd/ops/checks.h"
 #include "core/launch.h"
@@ -84,7 +85,10 @@ struct LayerNormWeightBackward {
   }
 };
 
-Tensor layer_norm(const Tensor& any_x, const Tensor& weight, const Tensor& bias, double eps) {
+Tensor layer_norm(const Tensor& given_x, const Tensor& given_weight, const Tensor& given_bias,
+                  double eps) {
+  const Tensor any_x = to_full_precision(given_x);
+  const Tensor weight = to_full_precision(given_weight), bias = to_full_precision(given_bias);
   check(any_x.rank() >= 1 && weight.shape() == Shape{any_x.size(-1)},
         "layer_norm: input {} does not fit weight {} (last dim must be the weight's)",
         any_x.shape(), weight.shape());

@@ -1,3 +1,4 @@
+#include "autograd/autocast.h"
 #include "autograd/ops.h"
 #include "autograd/ops/checks.h"
 #include "core/product.h"
@@ -20,7 +21,9 @@ Tensor linear_forward(const Tensor& x, const Tensor& w, const Tensor& b, const S
 
 }  // namespace
 
-Tensor linear(const Tensor& any_x, const Tensor& weight, const Tensor& bias) {
+Tensor linear(const Tensor& given_x, const Tensor& given_weight, const Tensor& given_bias) {
+  const Tensor any_x = to_autocast(given_x);
+  const Tensor weight = to_autocast(given_weight), bias = to_autocast(given_bias);
   check(weight.rank() == 2, "linear: weight {} must be [out, in]", weight.shape());
   const int64_t in = weight.size(1), out = weight.size(0);
   check(any_x.rank() >= 1 && any_x.shape().back() == in,

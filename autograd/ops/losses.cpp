@@ -1,3 +1,4 @@
+#include "autograd/autocast.h"
 #include "autograd/ops.h"
 #include "autograd/ops/checks.h"
 #include "core/launch.h"
@@ -123,8 +124,9 @@ static Tensor loss_gradient(const Loss& loss, const Tensor& any_dy, const Tensor
 }
 
 template <class Loss>
-static Tensor apply_loss(const Loss& loss, const Tensor& any_x, const Tensor& any_target,
+static Tensor apply_loss(const Loss& loss, const Tensor& given_x, const Tensor& given_target,
                          Reduction reduction) {
+  const Tensor any_x = to_full_precision(given_x), any_target = to_full_precision(given_target);
   check_alike(loss.name, any_x, any_target);
   check(any_x.shape() == any_target.shape(), "{}: target {} must have the input's shape {}",
         loss.name, any_target.shape(), any_x.shape());

@@ -1,3 +1,4 @@
+#include "autograd/autocast.h"
 #include "autograd/ops.h"
 #include "autograd/ops/checks.h"
 #include "core/product.h"
@@ -93,7 +94,8 @@ Tensor matmul_forward(const Tensor& a, const Tensor& b) {
 
 }  // namespace
 
-Tensor matmul(const Tensor& a, const Tensor& b) {
+Tensor matmul(const Tensor& given_a, const Tensor& given_b) {
+  const Tensor a = to_autocast(given_a), b = to_autocast(given_b);
   check_floating("matmul", a);
   check_alike("matmul", a, b);
   check(a.rank() >= 1 && b.rank() >= 1, "matmul: shapes {} and {} must have at least one dim",

@@ -1,3 +1,4 @@
+#include "autograd/autocast.h"
 #include "autograd/ops.h"
 #include "core/launch.h"
 #include "core/math.h"
@@ -56,7 +57,8 @@ struct NormBackward {
   }
 };
 
-Tensor norm(const Tensor& any_x) {
+Tensor norm(const Tensor& given_x) {
+  const Tensor any_x = to_full_precision(given_x);
   const Tensor x = any_x.contiguous();
   const Tensor y = x.new_empty({}), exact = x.new_empty({}, DType::f64);
   dispatch_float(x.dtype(), "norm", [&]<class T>() {

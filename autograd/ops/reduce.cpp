@@ -1,3 +1,4 @@
+#include "autograd/autocast.h"
 #include "autograd/ops.h"
 #include "core/launch.h"
 
@@ -157,7 +158,8 @@ static Tensor sum_and_divide(std::string_view op, const ReducedView& r, double d
   return y;
 }
 
-Tensor sum(const Tensor& x, const Dims& dims, bool keepdim) {
+Tensor sum(const Tensor& given_x, const Dims& dims, bool keepdim) {
+  const Tensor x = to_full_precision(given_x);
   const ReducedView r = plan_reduction("sum", x, dims, keepdim);
   return record("sum", sum_and_divide("sum", r, 1.0), {x},
                 [kept = r.kept, shape = x.shape()](const Tensor& dy) -> Tensors {

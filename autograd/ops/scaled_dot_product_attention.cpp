@@ -1,5 +1,6 @@
 #include <cmath>
 
+#include "autograd/autocast.h"
 #include "autograd/ops.h"
 #include "autograd/ops/checks.h"
 #include "core/launch.h"
@@ -64,6 +65,12 @@ static Tensor masked_softmax(const Tensor& any_x, const Tensor& any_mask) {
 Tensor scaled_dot_product_attention(const Tensor& q, const Tensor& k, const Tensor& v,
                                     const Tensor& mask, std::optional<double> scale) {
   constexpr std::string_view op = "scaled_dot_product_attention";
+  if (autocast_dtype()) {
+    const Tensor low_q = to_autocast(q), low_k = to_autocast(k), low_v = to_autocast(v);
+    const Tensor low_mask = to_autocast(mask);
+    const Autocast as_one(std::nullopt);  // its parts are not cast one by one
+    return scaled_dot_product_attention(low_q, low_k, low_v, low_mask, scale);
+  }
   check_alike(op, q, k);
   check_alike(op, q, v);
   check(q.rank() >= 2 && k.rank() >= 2 && v.rank() >= 2 && q.size(-1) == k.size(-1) &&

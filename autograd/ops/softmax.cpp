@@ -1,3 +1,4 @@
+#include "autograd/autocast.h"
 #include "autograd/ops.h"
 #include "autograd/ops/checks.h"
 #include "core/launch.h"
@@ -52,7 +53,8 @@ Tensor softmax_gradient(const Tensor& y, const Tensor& any_dy) {
   return dx;
 }
 
-Tensor softmax(const Tensor& any_x, int64_t any_dim) {
+Tensor softmax(const Tensor& given_x, int64_t any_dim) {
+  const Tensor any_x = to_full_precision(given_x);
   const int dim = normalize_dim(any_dim, any_x.shape(), "softmax");
   if (dim + 1 < any_x.rank()) return transpose(softmax(transpose(any_x, dim, -1)), dim, -1);
   const Tensor x = any_x.contiguous(), y = Tensor::empty_like(x);
@@ -100,7 +102,8 @@ struct LogSoftmaxBackward {
   }
 };
 
-Tensor log_softmax(const Tensor& any_x, int64_t any_dim) {
+Tensor log_softmax(const Tensor& given_x, int64_t any_dim) {
+  const Tensor any_x = to_full_precision(given_x);
   const int dim = normalize_dim(any_dim, any_x.shape(), "log_softmax");
   if (dim + 1 < any_x.rank()) return transpose(log_softmax(transpose(any_x, dim, -1)), dim, -1);
   const Tensor x = any_x.contiguous(), y = Tensor::empty_like(x);
@@ -156,7 +159,8 @@ struct LogsumexpBackward {
   }
 };
 
-Tensor logsumexp(const Tensor& any_x, int64_t any_dim, bool keepdim) {
+Tensor logsumexp(const Tensor& given_x, int64_t any_dim, bool keepdim) {
+  const Tensor any_x = to_full_precision(given_x);
   const int64_t dim = normalize_dim(any_dim, any_x.shape(), "logsumexp");
   const Tensor moved = transpose(any_x, dim, -1);
   const Tensor x = moved.contiguous();

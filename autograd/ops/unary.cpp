@@ -1,5 +1,7 @@
+#include <algorithm>
 #include <optional>
 
+#include "autograd/autocast.h"
 #include "autograd/ops.h"
 #include "core/launch.h"
 
@@ -46,7 +48,11 @@ Tensor choose_unary(TypeList<Fs...>, int functor, const Tensor& x) {
 }
 
 Tensor unary(int functor, const Tensor& x) {
-  return choose_unary(UnaryFunctors{}, functor, x);
+  // Whose results span more than f16 does.
+  constexpr int full[] = {UnaryFunctors::index_of<Exp>(), UnaryFunctors::index_of<Log>(),
+                          UnaryFunctors::index_of<Rsqrt>()};
+  const bool is_full = std::ranges::find(full, functor) != std::end(full);
+  return choose_unary(UnaryFunctors{}, functor, is_full ? to_full_precision(x) : x);
 }
 
 // --- functions with constants: y = f(x), dx = dy f'(x) ---
@@ -92,7 +98,8 @@ struct PowBackward {
   }
 };
 
-Tensor pow(const Tensor& any_x, double exponent) {
+Tensor pow(const Tensor& given_x, double exponent) {
+  const Tensor any_x = to_full_precision(given_x);
   const Tensor x = any_x.contiguous();
   const Tensor y = Tensor::empty_like(x);
   dispatch_float(x.dtype(), "pow", [&]<class T>() {

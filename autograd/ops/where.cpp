@@ -1,3 +1,4 @@
+#include "autograd/autocast.h"
 #include "autograd/ops.h"
 #include "autograd/ops/checks.h"
 #include "core/launch.h"
@@ -39,7 +40,8 @@ static Tensor fill_where(const Tensor& mask, bool filled, double value, const Te
   return y;
 }
 
-Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b) {
+Tensor where(const Tensor& condition, const Tensor& given_a, const Tensor& given_b) {
+  const Tensor a = to_common_dtype(given_a, given_b), b = to_common_dtype(given_b, given_a);
   check(condition.dtype() == DType::boolean, "where: the condition must be bool, got {}",
         name_of(condition.dtype()));
   check_alike("where", a, b);

@@ -14,9 +14,9 @@ Tensor LaunchList::scratch(const Shape& shape, DType dtype) {
   return kept;
 }
 
-void LaunchList::run() {
+void LaunchList::run(const double* unless_nan) {
   for (const auto& bucket : buckets_)
-    bucket->run(device_);
+    bucket->run(device_, unless_nan);
   scratch_used_ = 0;
 }
 

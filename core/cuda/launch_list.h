@@ -38,7 +38,8 @@ struct NumberSets {
 template <class Kernel>
 __global__ void __launch_bounds__(block_threads)
     listed_rows_kernel(const ListEntry<Kernel>* entries, int count, const NumberSets<Kernel> sets,
-                       const NumberSets<Kernel>* sets_there) {
+                       const NumberSets<Kernel>* sets_there, const double* unless_nan) {
+  if (unless_nan != nullptr && *unless_nan != *unless_nan) return;
   const int64_t row = blockIdx.x;
   int low = 0, high = count - 1;  // the last entry that does not begin behind the row
   while (low < high) {
@@ -82,8 +83,9 @@ class LaunchList {
   // asked for in the same order.
   Tensor scratch(const Shape& shape, DType dtype);
 
-  // Runs and forgets what was added.
-  void run();
+  // Runs and forgets what was added. Where a number on the device is given and is NaN by then, the
+  // launches leave all memory as it is.
+  void run(const double* unless_nan = nullptr);
 
  private:
   struct AnyBucket {
@@ -92,7 +94,7 @@ class LaunchList {
     AnyBucket(const AnyBucket&) = delete;
     AnyBucket& operator=(const AnyBucket&) = delete;
     virtual void clear() = 0;
-    virtual void run(Device device) = 0;
+    virtual void run(Device device, const double* unless_nan) = 0;
     int stage;
   };
 
@@ -121,7 +123,7 @@ class LaunchList {
       sets.clear();
       launches.clear();
     }
-    void run(Device device) override {
+    void run(Device device, const double* unless_nan) override {
       if (entries.empty()) return;
       const cudaStream_t queue = stream(device);
       Recording* const recording = Recording::current();
@@ -150,7 +152,7 @@ class LaunchList {
         if (!replays)
           launch(listed_rows_kernel<Kernel>,
                  {.blocks = {launches[i].rows}, .threads = {block_threads}, .stream = queue},
-                 first + begin, int(end - begin), chosen, there);
+                 first + begin, int(end - begin), chosen, there, unless_nan);
       }
       clear();
     }

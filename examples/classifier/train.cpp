@@ -259,10 +259,12 @@ void run(TrainOptions options) {
   if (!options.freeze.empty()) fmt::print("frozen: {} tensors\n", model.freeze(options.freeze));
   const auto optimizer = make_optimizer(options, model);
   const train::MemoryLedger ledger(model, optimizer->state_size());
+  const std::optional<DType> precision = arguments.autocast_dtype(device);
   fmt::print(
-      "model: {} parameters, {} labels, vocabulary {}; {} state {:.1f} MiB; {}\n",
+      "model: {} parameters, {} labels, vocabulary {}; {} state {:.1f} MiB; {}; {}\n",
       model.parameter_count(), labels.size(), tokenizer.vocab_size(), optimizer->name(),
       double(ledger.predicted_optimizer_state) / 0x1p20,
+      precision ? fmt::format("mixed precision {}", name_of(*precision)) : "f32",
       device.is_cpu() ? fmt::format("{} threads", thread_count()) : fmt::format("on {}", device));
   std::fflush(stdout);
 

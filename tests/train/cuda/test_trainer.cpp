@@ -1,5 +1,7 @@
 #include <limits>
 
+#include "optim/make_optimizer.h"
+#include "tests/core/contains.h"
 #include "tests/core/cuda/needs_device.h"
 #include "tests/train/small_model.h"
 #include "train/accelerator.h"
@@ -16,7 +18,8 @@ TrainingArguments twenty_steps() {
           .max_steps = 20,
           .learning_rate = 0.02,
           .eval_strategy = IntervalStrategy::steps,
-          .logging_steps = 10};
+          .logging_steps = 1,  // each step's loss is read
+          .eval_steps = 10};
 }
 
 TEST_CASE("a run on a device ends where one on the CPU does" * needs_device) {
@@ -34,6 +37,37 @@ TEST_CASE("a run on a device ends where one on the CPU does" * needs_device) {
                    value_of(there.recorder->evaluations[i], "eval_loss")) < 2e-3);
   CHECK(there.trainer.state().device == device);
   CHECK(there.trainer.state().optimizer_state_bytes >= 8 * there.model.parameter_count());
+}
+
+TEST_CASE("losses that are read later are the same, and the run too" * needs_device) {
+  const auto logs_every = [](int64_t steps) {
+    Run run({.per_device_train_batch_size = 4, .max_steps = 12, .logging_steps = steps},
+            small_set(24), {}, 0.1, device);
+    run.trainer.train();
+    double sum = 0;
+    for (const Metrics& log : run.recorder->logs)
+      sum += value_of(log, "loss") * double(steps);
+    return std::pair(sum, run.weights());
+  };
+  const auto [each, weights] = logs_every(1);
+  const auto [together, same_weights] = logs_every(6);
+  CHECK(std::abs(each - together) < 1e-12);
+  CHECK(weights == same_weights);
+}
+
+TEST_CASE("runs in bf16 and fp16 on a device end where those on the CPU do" * needs_device) {
+  for (const train::Precision precision : {train::Precision::bf16, train::Precision::fp16}) {
+    TrainingArguments arguments = twenty_steps();
+    arguments.precision = precision;
+    Run here(arguments, small_set(24), small_set(10), 0.1);
+    Run there(arguments, small_set(24), small_set(10), 0.1, device);
+    here.trainer.train();
+    there.trainer.train();
+    // Products of other order are rounded to 8 bits, some of them to the other neighbour.
+    for (size_t step = 0; step < 20; ++step)
+      CHECK(std::abs(here.recorder->steps[step].loss - there.recorder->steps[step].loss) < 0.1);
+    CHECK(there.recorder->steps.back().loss < there.recorder->steps.front().loss);
+  }
 }
 
 TEST_CASE("a run on a device repeats bit for bit" * needs_device) {
@@ -60,6 +94,40 @@ TEST_CASE("a loss on a device that is not finite names the step and the paramete
         "step 3: the loss is nan; first not finite: parameter "
         "distilbert.transformer.layer.0.ffn.lin1.weight; a lower learning rate or a longer "
         "warm-up often helps");
+}
+
+TEST_CASE("an update that is not finite is found later, names its step and spoils nothing" *
+          needs_device) {
+  for (const std::string_view name : {"adamw", "adafactor", "adam8bit"}) {
+    CAPTURE(name);
+    DistilBertForSequenceClassification model(small_config(), {.device = device});
+    const auto optimizer =
+        optim::make_optimizer(name, optim::decay_groups(model, 0.01),
+                              {.optim_args = name == "adam8bit" ? "min_8bit_size=64" : ""});
+    struct Spoil : train::TrainerCallback {
+      explicit Spoil(const DistilBertForSequenceClassification& m) : model(m) {}
+      void on_step_end(const TrainerState& state) override {
+        if (state.global_step != 2) return;
+        before = model.classifier.weight.to_vector<float>();
+        // Added to by every backward from now on.
+        Tensor bias = model.classifier.bias;
+        bias.set_grad(Tensor::full(bias.shape(), std::numeric_limits<double>::infinity(),
+                                   DType::f32, device));
+      }
+      const DistilBertForSequenceClassification& model;
+      std::vector<float> before;
+    };
+    const auto spoil = std::make_shared<Spoil>(model);
+    // Update 3 is the last, so its loss is read at once after it.
+    Trainer trainer(model, {.per_device_train_batch_size = 4, .max_steps = 3}, small_set(20), {},
+                    *optimizer);
+    trainer.add_callback(spoil);
+    const std::string error = error_of([&] { trainer.train(); });
+    CAPTURE(error);
+    CHECK(error.starts_with("step 3: the loss is "));
+    CHECK(contains(error, "first not finite: the norm of all gradients, inf"));
+    CHECK(model.classifier.weight.to_vector<float>() == spoil->before);
+  }
 }
 
 TEST_CASE("a loop of one's own gets its batches on the model's device" * needs_device) {

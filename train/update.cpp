@@ -1,0 +1,191 @@
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include <fmt/format.h>
+
+#include "autograd/autocast.h"
+#include "autograd/ops.h"
+#include "optim/clip.h"
+#include "train/class_weights.h"
+#include "train/data_loader.h"
+#include "train/stopwatch.h"
+#include "train/trainer.h"
+
+// The Trainer's update. Where gradients, scale and clipping can stay on a device, it is not waited
+// for: losses and norms are read when somebody asks for them.
+namespace minim::train {
+
+namespace {
+
+// Updates whose losses are left on a device at most; so late is one noticed that is not finite.
+constexpr size_t most_unread = 64;
+
+}  // namespace
+
+// Whether an update needs to know its norm on the host: to skip or to refuse, to scale the loss of
+// the next, or to show the rate that it found.
+bool Trainer::reads_at_once() const {
+  return model_.device().is_cpu() || scaler_.is_enabled() || optimizer_.finds_rate() ||
+         optimizer_.on_non_finite() != optim::OnNonFinite::apply;
+}
+
+// One optimizer step on the mean loss over the rows of all micro-batches.
+void Trainer::update(std::span<const Rows> micro_batches) {
+  const bool at_once = reads_at_once();
+  Update update{.step = state_.global_step + 1};
+  double total = 0;
+  for (const Rows& rows : micro_batches)
+    total += counted_weight(train_set_, rows, arguments_.class_weights);
+  if (total == 0) total = 1;
+  for (const Rows& rows : micro_batches) {
+    // With class weights a micro-batch's loss is the sum over its rows, else their mean.
+    const double share =
+        (class_weights_.defined() ? 1.0 : double(counted_rows(train_set_, rows))) / total;
+    update.micro_batches.push_back({rows, share, model_.generator(), {}});
+    MicroBatch& last = update.micro_batches.back();
+    last.loss = backward(rows, share);
+    if (at_once) update.loss += share * read(last);
+  }
+  optim::StepOptions options;
+  if (!optimizer_.finds_rate()) options.lr = learning_rate_at_(state_.global_step);
+  const NamedTensors parameters = model_.parameters();
+  if (at_once) {
+    state_.grad_norm = scaler_.unscaled_norm(parameters);
+    check_norm(update.loss, parameters);
+    options.gradient_norm = state_.grad_norm;
+    if (arguments_.max_grad_norm > 0)
+      options.gradient_scale = optim::clip_coefficient(state_.grad_norm, arguments_.max_grad_norm);
+  } else {
+    const double most = arguments_.max_grad_norm > 0 ? arguments_.max_grad_norm
+                                                     : std::numeric_limits<double>::max();
+    // What is not finite does not spoil the weights until it is read.
+    const auto [norm, coefficient] =
+        optim::clip_on_device(parameters, most, optim::OnNonFinite::skip);
+    update.norm = norm;
+    options.gradient_factor = coefficient;
+  }
+  const Stopwatch stepping;
+  scaler_.step(optimizer_, options);
+  scaler_.update();
+  if (scaler_.is_enabled()) state_.scaler = scaler_.state();
+  state_.learning_rate = options.lr.value_or(optimizer_.last_lr(0).value_or(0));
+  state_.optimizer_seconds += stepping.seconds();
+  optimizer_.zero_grad();
+
+  state_.global_step = update.step;
+  state_.device = model_.device();
+  state_.optimizer_state_bytes = memory::current(memory::Category::optimizer_state, state_.device);
+  if (at_once) {
+    count_loss(update.loss);
+  } else {
+    unread_.push_back(std::move(update));
+    if (unread_.size() >= most_unread) read_losses();
+  }
+}
+
+// Forward and backward of one micro-batch whose loss counts for `share` of the update; its own
+// loss.
+Tensor Trainer::backward(const Rows& rows, double share) {
+  const PackedBatch batch = load_batch(train_set_, rows, model_.device());
+  note_size(batch, rows);
+  const Tensor loss = loss_of(batch);
+  scaler_.scale(share == 1.0 ? loss : loss * share).backward();
+  state_.tokens += batch.tokens();
+  return loss.detach();
+}
+
+Tensor Trainer::loss_of(const PackedBatch& batch) const {
+  const Autocast precision(autocast_);
+  const Tensor logits = model_.forward(batch);
+  if (!class_weights_.defined()) return model_.loss(logits, batch.labels);
+  return cross_entropy(logits, batch.labels,
+                       {.reduction = Reduction::sum, .weight = class_weights_});
+}
+
+// For the prediction of what such batches take.
+void Trainer::note_size(const PackedBatch& batch, const Rows& rows) {
+  LargestBatch& most = state_.largest_batch;
+  most.sequences = std::max(most.sequences, batch.sequences());
+  most.tokens = std::max(most.tokens, batch.tokens());
+  most.token_types = most.token_types || batch.token_type_ids.defined();
+  for (const int64_t row : rows)
+    most.longest =
+        std::max(most.longest, int64_t(train_set_.sequences[size_t(row)].input_ids.size()));
+}
+
+// The loss of a micro-batch, which is waited for; ends the run where it is not finite.
+double Trainer::read(const MicroBatch& micro_batch) {
+  const double value = micro_batch.loss.item();
+  if (std::isfinite(value)) return value;
+  state_.grad_norm = value;
+  stop_at(value, first_not_finite(micro_batch));
+}
+
+// Ends the run where a gradient is not finite, unless such updates are skipped.
+void Trainer::check_norm(double loss, const NamedTensors& parameters) {
+  if (std::isfinite(state_.grad_norm)) return;
+  if (optimizer_.on_non_finite() == optim::OnNonFinite::skip) return;
+  // Halved so often, it is not the scale that makes them overflow.
+  if (scaler_.is_enabled() && scaler_.get_scale() >= 1) return;
+  stop_at(loss, optim::why_not_finite(parameters));
+}
+
+void Trainer::count_loss(double loss) {
+  state_.loss = loss;
+  state_.total_loss += loss;
+  state_.loss_since_log += loss;
+}
+
+// Reads what updates have left on the device.
+void Trainer::read_losses() {
+  if (unread_.empty()) return;
+  const Stopwatch waiting;
+  std::vector<Update> updates;
+  updates.swap(unread_);
+  for (Update& update : updates) {
+    const int64_t done = std::exchange(state_.global_step, update.step - 1);
+    for (const MicroBatch& micro_batch : update.micro_batches)
+      update.loss += micro_batch.share * read(micro_batch);
+    state_.grad_norm = update.norm.item();
+    if (!std::isfinite(state_.grad_norm))
+      stop_at(update.loss, fmt::format("the norm of all gradients, {}", state_.grad_norm));
+    count_loss(update.loss);
+    state_.global_step = done;
+  }
+  state_.seconds += waiting.seconds();
+}
+
+// Runs the forward again with the same dropout and says where the first NaN or infinity arose.
+std::string Trainer::first_not_finite(const MicroBatch& micro_batch) const {
+  for (const NamedTensor& parameter : model_.parameters())
+    if (!all_finite(parameter.tensor)) return "parameter " + parameter.name;
+  model_.generator() = micro_batch.generator;
+  const PackedBatch batch = load_batch(train_set_, micro_batch.rows, model_.device());
+  const NoGrad no_grad;
+  const DetectAnomaly detect;
+  try {
+    loss_of(batch);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "the loss alone";
+}
+
+// Ends the run before its weights are spoilt; the log keeps what happened.
+void Trainer::stop_at(double loss, const std::string& reason) {
+  const int64_t step = ++state_.global_step;  // counted for the log alone
+  state_.loss = loss;
+  state_.learning_rate = learning_rate_at_(step - 1);
+  state_.loss_since_log = loss * double(step - state_.logged_step);
+  unread_.clear();
+  log();
+  --state_.global_step;
+  fail("step {}: the loss is {}; first not finite: {}; {}", step,
+       std::isnan(loss) ? "nan" : fmt::format("{:.6g}", loss), reason,
+       autocast_ == DType::f16
+           ? "f16 ends at 65504: bf16 does not, and a lower learning rate often helps"
+           : "a lower learning rate or a longer warm-up often helps");
+}
+
+}  // namespace minim::train
