@@ -51,9 +51,9 @@ std::string heat_map_svg(const ConfusionMatrix& matrix, const std::vector<std::s
   // A line at every fifth class leads the eye to its names.
   for (int64_t k = 0; k <= n; ++k)
     if (n <= 20 || k % 5 == 0 || k == n)
-      svg += fmt::format(
-          "<path class='line' d='M{0:.1f} {2:.1f}V{3:.1f}M{2:.1f} {0:.1f}H{3:.1f}'/>\n",
-          margin + cell * double(k), 0, margin, margin + side);
+      svg +=
+          fmt::format("<path class='line' d='M{0:.1f} {2:.1f}V{3:.1f}M{2:.1f} {0:.1f}H{3:.1f}'/>\n",
+                      margin + cell * double(k), 0, margin, margin + side);
   for (int64_t label = 0; label < n; ++label) {
     const auto of_label = double(std::max<int64_t>(matrix.of_class(label).support(), 1));
     for (int64_t guess = 0; guess < n; ++guess) {

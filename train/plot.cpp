@@ -134,9 +134,9 @@ void Plot::line(const std::vector<double>& x, const std::vector<double>& y, int 
                 std::string name) {
   marks_ += fmt::format("<path class='s{} curve' d='{}'/>\n", style_of(series), path(x, y));
   if (name.empty()) return;
-  labels_ += fmt::format(
-      "<path class='s{} curve' d='M{:.1f} 32h28'/><text x='{:.1f}' y='36'>{}</text>\n",
-      style_of(series), legend_, legend_ + 34, escape_html(name));
+  labels_ +=
+      fmt::format("<path class='s{} curve' d='M{:.1f} 32h28'/><text x='{:.1f}' y='36'>{}</text>\n",
+                  style_of(series), legend_, legend_ + 34, escape_html(name));
   legend_ += 34 + letter * double(name.size()) + 24;
 }
 

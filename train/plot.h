@@ -16,14 +16,14 @@ struct Axis {
 Axis axis_around(std::string label, const std::vector<double>& values, bool logarithmic = false);
 
 // A diagram as SVG, 640 x 400, in the colours of the page that it stands in (light or dark). Series
-// differ in marker or dashes as well as colour, and points are labelled where they are, so that it can
-// be read in grey.
+// differ in marker or dashes as well as colour, and points are labelled where they are, so that it
+// can be read in grey.
 class Plot {
  public:
   Plot(std::string title, Axis x, Axis y);
 
-  // A marker with its name, if it has one, beside it and, where `spread` > 0, a bar of that length up and down.
-  // Points of a series number share marker and colour.
+  // A marker with its name, if it has one, beside it and, where `spread` > 0, a bar of that length
+  // up and down. Points of a series number share marker and colour.
   void point(double x, double y, int series, std::string label, double spread = 0);
   // A small round mark without a name, for where there are many.
   void dot(double x, double y, int series);
@@ -44,7 +44,7 @@ class Plot {
   std::string title_;
   Axis x_, y_;
   std::string marks_, labels_;
-  double legend_ = 74;  // where the next name of a line begins
+  double legend_ = 74;                      // where the next name of a line begins
   std::vector<std::vector<double>> taken_;  // left, right and baseline of the labels so far
 };
 

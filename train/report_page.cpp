@@ -144,10 +144,10 @@ std::string state_html(const optim::StateSize& state) {
     rows.push_back({entry.parameter.empty() ? "(shared by all)" : entry.parameter, entry.key,
                     fmt::format("{}", entry.shape), std::string(name_of(entry.dtype)),
                     with_commas(entry.bytes)});
-  return folded_html(fmt::format("Optimizer state by tensor: {} tensors, {} elements, {} bytes",
-                                 state.entries.size(), with_commas(state.elements),
-                                 with_commas(state.bytes)),
-                     table_html(rows));
+  return folded_html(
+      fmt::format("Optimizer state by tensor: {} tensors, {} elements, {} bytes",
+                  state.entries.size(), with_commas(state.elements), with_commas(state.bytes)),
+      table_html(rows));
 }
 
 std::string pairs_html(const char* name, const NamedTexts& pairs) {
@@ -193,8 +193,8 @@ std::string report_page(const RunReport& report) {
 }
 
 NamedTexts options_of(const RunDescription& run) {
-  const auto json = nlohmann::json::parse(
-      training_args_json(run.arguments, run.optimizer.name(), run.further));
+  const auto json =
+      nlohmann::json::parse(training_args_json(run.arguments, run.optimizer.name(), run.further));
   NamedTexts options;
   for (const auto& [name, value] : json.items())
     if (!value.is_null())

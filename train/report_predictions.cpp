@@ -101,7 +101,7 @@ std::string single_label(const ReportedPredictions& reported) {
   if (matrix.classes() <= most_heat_map_classes)
     html += "<div class='wide'>\n" + heat_map_svg(matrix, reported.labels) +
             "</div>\n<p class='small'>A row for each label, a column for each prediction; the "
-            "darker, the larger the share of the row. On the diagonal is what was right; the "
+            "stronger, the larger the share of the row. On the diagonal is what was right; the "
             "rest, orange, is wrong. Cells say on pointing what they are.</p>\n";
   else
     html += fmt::format("<p>{} classes are too many for a picture; the worst are below.</p>\n",
@@ -114,8 +114,7 @@ std::vector<size_t> worst_rows(const std::vector<double>& errors) {
   std::vector<size_t> order;
   for (size_t row = 0; row < errors.size(); ++row)
     if (errors[row] > 0) order.push_back(row);
-  std::ranges::stable_sort(order, std::ranges::greater(),
-                           [&](size_t row) { return errors[row]; });
+  std::ranges::stable_sort(order, std::ranges::greater(), [&](size_t row) { return errors[row]; });
   if (order.size() > shown_rows) order.resize(shown_rows);
   return order;
 }

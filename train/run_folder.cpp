@@ -89,9 +89,9 @@ void save_run(const std::string& folder, const RunDescription& run, const Traine
   if (!eval_results.empty())
     write_whole_file(place + "/eval_results.json", metrics_json(eval_results));
   const MemoryLedger ledger(run, state.largest_batch);
-  write_whole_file(place + "/all_results.json",
-                   all_results_json(train_results, eval_results, state, ledger,
-                                    MeasuredMemory(ledger.device)));
+  write_whole_file(
+      place + "/all_results.json",
+      all_results_json(train_results, eval_results, state, ledger, MeasuredMemory(ledger.device)));
   staged.merge({"eval_results.json", "report.html", "optimizer.safetensors", "scheduler.json",
                 "rng_state.json"});
 }

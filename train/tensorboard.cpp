@@ -134,7 +134,8 @@ void EventFile::write(std::string_view event) {
 void EventFile::add(int64_t step, std::span<const std::pair<std::string, double>> scalars) {
   std::string summary;
   for (const auto& [tag, value] : scalars)
-    summary += message(1, message(1, tag) + key(2, 5) + fixed(std::bit_cast<uint32_t>(float(value))));
+    summary +=
+        message(1, message(1, tag) + key(2, 5) + fixed(std::bit_cast<uint32_t>(float(value))));
   write(event(step, message(5, summary)));
 }
 

@@ -28,6 +28,41 @@ TEST_CASE("a new model learns, is evaluated each epoch and saved") {
   CHECK(read_json(folder / "run/trainer_state.json")["global_step"] == 60);
 }
 
+TEST_CASE("a run reports as it is asked to, on the page and to TensorBoard") {
+  const TemporaryFolder folder;
+  write_whole_file(folder / "train.csv", questions(16));
+  const auto run = [&](const std::string& output, const Arguments& further) {
+    return train_arguments(folder / "train.csv", folder / output) +
+           Arguments{"--validation-file", folder / "train.csv", "--max-steps", "2"} + further;
+  };
+  const Outcome outcome = succeed(run("usual", {}));
+  CHECK(contains(outcome.output, "memory (MiB)"));
+  CHECK(fs::exists(folder / "usual/log.jsonl"));
+  CHECK(!fs::exists(folder / "usual/runs"));
+  const std::string page = read_whole_file(folder / "usual/report.html");
+  for (const char* part : {"exchange_rate", "Confusion matrix", "max_steps", "exp_avg"})
+    CHECK(contains(page, part));
+
+  succeed(run("board", {"--report-to", "tensorboard", "--logging-dir", folder / "events"}));
+  CHECK(!fs::exists(folder / "board/log.jsonl"));
+  CHECK(!fs::exists(folder / "board/report.html"));
+  CHECK(fs::directory_iterator(folder / "events")
+            ->path()
+            .filename()
+            .string()
+            .starts_with("events.out.tfevents."));
+
+  succeed(run("all", {"--report-to", "all"}));
+  CHECK(fs::exists(folder / "all/report.html"));
+  CHECK(fs::is_directory(folder / "all/runs"));
+  // A page of a run that was replaced does not stay beside the new one.
+  succeed(run("all", {"--report-to", "none", "--overwrite-output-dir"}));
+  CHECK(!fs::exists(folder / "all/report.html"));
+
+  CHECK(contains(failure_of(run("none", {"--report-to", "jsonl,wandb"}), 2),
+                 "must be all, none, or some of jsonl,html,tensorboard"));
+}
+
 TEST_CASE("a saved model can be trained further") {
   const TemporaryFolder folder;
   write_whole_file(folder / "train.csv", questions(16));

@@ -155,8 +155,8 @@ TEST_CASE("a redrawn line is never wider than the terminal") {
       callback.on_step_end(state_at(1));
     }
     // What erases, the text, and what erases it again; it may arrive in pieces.
-    const size_t expected = 2 * erase_line.size() +
-                            train::progress_line(state_at(1), size_t(columns) - 1).size();
+    const size_t expected =
+        2 * erase_line.size() + train::progress_line(state_at(1), size_t(columns) - 1).size();
     size_t shown = 0;
     for (pollfd ready{.fd = terminal, .events = POLLIN, .revents = 0};
          ::poll(&ready, 1, shown < expected ? 2000 : 50) > 0;) {

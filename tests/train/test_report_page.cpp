@@ -71,12 +71,11 @@ TEST_CASE("rows of several labels that are most wrong come first") {
 }
 
 TEST_CASE("regression shows predictions over targets and what is farthest off") {
-  const std::string html =
-      train::predictions_html({ProblemType::regression,
-                               {"LABEL_0"},
-                               {Tensor::from<float>({1, 2, 3}, {3, 1}),
-                                Tensor::from<float>({1, 2.5F, 0}, {3})},
-                               {"exact", "near", "far"}});
+  const std::string html = train::predictions_html(
+      {ProblemType::regression,
+       {"LABEL_0"},
+       {Tensor::from<float>({1, 2, 3}, {3, 1}), Tensor::from<float>({1, 2.5F, 0}, {3})},
+       {"exact", "near", "far"}});
   CHECK(count(html, "<circle class='s0 dot'") == 3);
   CHECK(!contains(html, ">exact<"));
   CHECK(html.find(">far<") < html.find(">near<"));

@@ -159,9 +159,9 @@ TEST_CASE("every log and evaluation is an event with Hugging Face's tags") {
   CHECK(events[0].version == "brain.Event:2");
   CHECK(events[0].wall_time > 1.7e9);
   CHECK(events[1].step == 2);
-  CHECK(names_of(events[1].scalars) ==
-        std::vector<std::string>{"train/loss", "train/grad_norm", "train/learning_rate",
-                                 "train/epoch"});
+  CHECK(names_of(events[1].scalars) == std::vector<std::string>{"train/loss", "train/grad_norm",
+                                                                "train/learning_rate",
+                                                                "train/epoch"});
   CHECK(value_of(events[1].scalars, "train/loss") ==
         doctest::Approx(value_of(run.recorder->logs[0], "loss")).epsilon(1e-6));
   CHECK(events[3].step == 4);
@@ -207,9 +207,9 @@ TEST_CASE("without a logging_dir events go to runs/, on resuming to the newest f
   CHECK(!fs::exists(fresh));
   fs::create_directories(folder / "runs/Jan01_00-00-00_a");
   fs::create_directories(folder / "runs/Feb01_00-00-00_a");
-  fs::last_write_time(folder / "runs/Jan01_00-00-00_a",
-                      fs::last_write_time(folder / "runs/Feb01_00-00-00_a") -
-                          std::chrono::hours(1));
+  fs::last_write_time(
+      folder / "runs/Jan01_00-00-00_a",
+      fs::last_write_time(folder / "runs/Feb01_00-00-00_a") - std::chrono::hours(1));
   CHECK(train::default_logging_dir(folder.path(), true) == folder / "runs/Feb01_00-00-00_a");
   CHECK(train::default_logging_dir(folder.path(), false) != folder / "runs/Feb01_00-00-00_a");
 }
