@@ -50,7 +50,7 @@ TEST_CASE("class weights are given by name or found, and a resumed run must have
   CHECK(read_whole_file(folder / "run/model.safetensors") == weights);
   CHECK(contains(failure_of(train + saves + resumes), "class_weights is null instead of [1.125,"));
   CHECK(failure_of(train + Arguments{"--overwrite-output-dir", "--class-weights", "lost_crd=2"}) ==
-        "class_weights: there is no class lost_crd; did you mean 'lost_card'?");
+        "class_weights: there is no class \"lost_crd\"; did you mean 'lost_card'?");
   CHECK(contains(failure_of(train + Arguments{"--class-weights", "balanced",
                                               "--train-sampling-strategy", "weighted"},
                             2),

@@ -146,7 +146,7 @@ TEST_CASE("names of sampling strategies are read and written") {
   for (const char* name : {"random", "sequential", "group_by_length", "weighted"})
     CHECK(name_of(parse_sampling_strategy(name)) == name);
   CHECK_THROWS_WITH_AS(parse_sampling_strategy("uniform"),
-                       "train_sampling_strategy: there is no uniform; there are random, "
+                       "train_sampling_strategy: there is no \"uniform\"; there are random, "
                        "sequential, group_by_length and weighted",
                        Error);
 }

@@ -107,10 +107,10 @@ TEST_CASE("class weights are read by name, and what is none is refused") {
   CHECK(parse_class_weights("a=b=2", classes, labels) == Weights{1, 1, 2});
   CHECK(parse_class_weights("balanced", classes, labels) == balanced_class_weights(labels, 3));
   CHECK_THROWS_WITH_AS(parse_class_weights("span=2", classes, labels),
-                       "class_weights: there is no class span; did you mean 'spam'?", Error);
-  CHECK_THROWS_WITH_AS(parse_class_weights("spam", classes, labels),
-                       "class_weights: spam must be NAME=WEIGHT, or all of it the word balanced",
-                       Error);
+                       "class_weights: there is no class \"span\"; did you mean 'spam'?", Error);
+  CHECK_THROWS_WITH_AS(
+      parse_class_weights("spam", classes, labels),
+      "class_weights: \"spam\" must be NAME=WEIGHT, or all of it the word balanced", Error);
   for (const char* bad : {"spam=-1", "spam=", "spam=x", "spam=nan"})
     CHECK_THROWS_AS(parse_class_weights(bad, classes, labels), Error);
   CHECK_THROWS_WITH_AS(steps_of(small_set(4), {1, 2, 3}, 2, 1),
