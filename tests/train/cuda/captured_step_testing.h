@@ -40,10 +40,8 @@ struct Training {
       : model(small_config(dropout), {.device = Device::cuda()}),
         optimizer(optim::make_optimizer(
             rule, optim::decay_groups(model, 0.01),
-            {.optim_args = rule.ends_with("8bit") ? "min_8bit_size=64,block_size=64"
-                           : rule.starts_with("adafactor")
-                               ? "scale_parameter=true,relative_step=false,lr=0.01"
-                               : ""})) {
+            {.learning_rate = 0.01,
+             .optim_args = rule.ends_with("8bit") ? "min_8bit_size=64,block_size=64" : ""})) {
     model.train();
   }
   // A step of the batch as it is, without any graph: loss and norm.
