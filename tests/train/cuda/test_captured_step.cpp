@@ -1,4 +1,6 @@
+#include "core/cuda/graph.h"
 #include "core/memory.h"
+#include "core/recording.h"
 #include "tests/core/cuda/needs_device.h"
 #include "tests/train/cuda/captured_step_testing.h"
 
@@ -134,6 +136,25 @@ TEST_CASE("what cannot be recorded on a device says why" * needs_device) {
   const auto here = small_model();
   CHECK(message([&] { CapturedStep(here, *training.optimizer); }) ==
         "captured_step: the model is on cpu, must be on a CUDA device");
+}
+
+TEST_CASE("work on a device that reads values cannot be recorded, and leaves the device usable" *
+          needs_device) {
+  const Tensor x = Tensor::full({1}, 3.0, DType::f32, device);
+  Recording recording(device, 1024);
+  std::string told;
+  try {
+    const cuda::Graph graph(device, [&] {
+      const Recording::Use use(recording);
+      x.item();
+    });
+  } catch (const Error& error) {
+    told = error.what();
+  }
+  CHECK(told ==
+        "graph: a step that is recorded reads values from the device; whatever does so belongs "
+        "before or after it");
+  CHECK(x.item() == 3);
 }
 
 TEST_CASE("filling up a batch adds one sequence whose label is ignored") {
