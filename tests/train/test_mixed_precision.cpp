@@ -70,8 +70,8 @@ TEST_CASE("auto is f32 on the CPU, where half precision is not faster, and bf16 
   CHECK(autocast_dtype_of(Precision::bf16, Device::cpu()) == DType::bf16);
   CHECK(autocast_dtype_of(Precision::fp16, Device::cpu()) == DType::f16);
 
-  Run plain(arguments_in(Precision::fp32, 3), 12),
-      automatic(arguments_in(Precision::automatic, 3), 12);
+  Run plain(arguments_in(Precision::fp32, 3), 12, 6),
+      automatic(arguments_in(Precision::automatic, 3), 12, 6);
   plain.trainer.train();
   automatic.trainer.train();
   CHECK(plain.weights() == automatic.weights());
@@ -110,7 +110,7 @@ TEST_CASE("full evaluation in half precision leaves the training as it is") {
 }
 
 TEST_CASE("fp16 leaves out updates whose gradients overflow, and goes on") {
-  Run run(arguments_in(Precision::fp16, 10), 24);
+  Run run(arguments_in(Precision::fp16, 10), 24, 6);
   run.trainer.add_callback(std::make_shared<Overflow>(run.model, std::vector<int64_t>{1, 4}));
   run.trainer.train();
   const TrainerState& state = run.trainer.state();
@@ -124,14 +124,14 @@ TEST_CASE("fp16 leaves out updates whose gradients overflow, and goes on") {
   for (const float weight : run.weights())
     REQUIRE(std::isfinite(weight));
   // Other runs show no scale.
-  Run plain(arguments_in(Precision::bf16, 5), 24);
+  Run plain(arguments_in(Precision::bf16, 5), 24, 6);
   plain.trainer.train();
   CHECK(names_of(plain.recorder->logs.back()) ==
         std::vector<std::string>{"loss", "grad_norm", "learning_rate", "epoch"});
 }
 
 TEST_CASE("gradients that overflow at every scale end a run in fp16") {
-  Run run(arguments_in(Precision::fp16, 40), 24);
+  Run run(arguments_in(Precision::fp16, 40), 24, 6);
   std::vector<int64_t> all(40);
   for (size_t i = 0; i < all.size(); ++i)
     all[i] = int64_t(i) + 1;
@@ -145,14 +145,14 @@ TEST_CASE("gradients that overflow at every scale end a run in fp16") {
 }
 
 TEST_CASE("a forward that leaves the range of f16 ends the run and is named") {
-  Run run(arguments_in(Precision::fp16), 24);
+  Run run(arguments_in(Precision::fp16), 24, 6);
   fill(run.model.pre_classifier.bias, 1e5);
   const std::string error = error_of([&] { run.trainer.train(); });
   CAPTURE(error);
   CHECK(error.starts_with("step 1: the loss is "));
   CHECK(contains(error, "f16 ends at 65504"));
   // bf16 spans what f32 does.
-  Run other(arguments_in(Precision::bf16, 3), 24);
+  Run other(arguments_in(Precision::bf16, 3), 24, 6);
   fill(other.model.pre_classifier.bias, 1e5);
   CHECK(error_of([&] { other.trainer.train(); }).empty());
 }
