@@ -45,7 +45,9 @@ void Trainer::update(std::span<const Rows> micro_batches) {
     update.micro_batches.push_back({rows, share, model_.generator(), {}});
     MicroBatch& last = update.micro_batches.back();
     last.loss = backward(rows, share);
-    if (at_once) update.loss += share * read(last);
+    if (!at_once) continue;
+    update.loss += share * read(last);
+    last.loss = Tensor();  // nobody reads it again
   }
   optim::StepOptions options;
   if (!optimizer_.finds_rate()) options.lr = learning_rate_at_(state_.global_step);
