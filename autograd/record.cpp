@@ -2,6 +2,7 @@
 #include <atomic>
 #include <cmath>
 
+#include "autograd/enable_grad.h"
 #include "autograd/graph.h"
 
 namespace minim {
@@ -39,6 +40,14 @@ NoGrad::NoGrad() : before_(recording) {
 }
 
 NoGrad::~NoGrad() {
+  recording = before_;
+}
+
+EnableGrad::EnableGrad() : before_(recording) {
+  recording = true;
+}
+
+EnableGrad::~EnableGrad() {
   recording = before_;
 }
 
