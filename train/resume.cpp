@@ -30,12 +30,16 @@ constexpr auto logs_alone = "that changes the log, not the weights";
 constexpr auto files_alone = "that changes which checkpoints there are, not the weights";
 constexpr auto evaluation_alone = "that changes evaluations, not the training";
 constexpr auto same_contents = "its contents must be the same";
-constexpr std::array<std::pair<std::string_view, const char*>, 20> may_differ = {{
+constexpr auto may_differ = std::to_array<std::pair<std::string_view, const char*>>({
     {"num_train_epochs", rest_of_schedule},
     {"max_steps", rest_of_schedule},
     {"logging_steps", logs_alone},
+    {"logging_strategy", logs_alone},
+    {"logging_first_step", logs_alone},
     {"eval_strategy", evaluation_alone},
     {"eval_steps", evaluation_alone},
+    {"eval_delay", evaluation_alone},
+    {"eval_on_start", evaluation_alone},
     {"per_device_eval_batch_size", evaluation_alone},
     {"bf16_full_eval", evaluation_alone},
     {"fp16_full_eval", evaluation_alone},
@@ -51,7 +55,7 @@ constexpr std::array<std::pair<std::string_view, const char*>, 20> may_differ = 
     {"early_stopping_threshold", "that changes when the run ends"},
     {"train_file", same_contents},
     {"model_name_or_path", "the weights are those of the checkpoint"},
-}};
+});
 
 json read_json(const std::string& path) {
   try {

@@ -22,9 +22,10 @@ using nlohmann::json;
 
 // What may differ between repetitions of one experiment, or says nothing about its result.
 constexpr std::array not_compared = {
-    "seed",          "data_seed",        "output_dir",     "overwrite_output_dir",
-    "logging_steps", "disable_tqdm",     "report_to",      "save_strategy",
-    "save_steps",    "save_total_limit", "save_only_model"};
+    "seed",          "data_seed",         "output_dir",       "overwrite_output_dir",
+    "disable_tqdm",  "report_to",         "logging_strategy", "logging_steps",
+    "save_strategy", "save_steps",        "save_total_limit", "save_only_model",
+    "eval_on_start", "logging_first_step"};
 
 // Entries of all_results.json that begin with eval_ and are no scores.
 constexpr std::array no_scores = {"runtime", "samples_per_second", "steps_per_second"};

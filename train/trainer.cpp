@@ -53,6 +53,8 @@ Trainer::Trainer(Model& model, TrainingArguments arguments, text::Examples train
         "trainer: the training set has no labels");
   check(arguments_.eval_strategy == IntervalStrategy::no || !eval_set_.sequences.empty(),
         "eval_strategy: needs evaluation data; there is none");
+  check(!arguments_.eval_on_start || !eval_set_.sequences.empty(),
+        "eval_on_start: needs evaluation data; there is none");
   if (optimizer_.finds_rate()) {
     check(arguments_.learning_rate == 0,
           "learning_rate: is {}, but {} finds its rate itself; must be 0, or relative_step false",
@@ -86,6 +88,7 @@ Trainer::Trainer(Model& model, TrainingArguments arguments, text::Examples train
                                            arguments_.schedule_options(state_.max_steps));
   const int64_t save_interval = arguments_.save_interval(state_.max_steps);
   check(!arguments_.load_best_model_at_end || arguments_.eval_strategy != IntervalStrategy::steps ||
+            arguments_.save_strategy == IntervalStrategy::best ||
             save_interval % arguments_.eval_interval() == 0,
         "load_best_model_at_end: save_steps must be a multiple of the {} eval_steps; {} of {} "
         "updates is every {}",
@@ -137,6 +140,8 @@ void Trainer::begin(const ResumeOptions& options) {
   model_.zero_grad();
   for (const auto& callback : callbacks_)
     callback->on_train_begin(state_);
+  // A run that goes on has done that before its first update.
+  if (arguments_.eval_on_start && state_.global_step == 0) evaluate_and_tell();
 }
 
 Metrics Trainer::train(const ResumeOptions& options) {
@@ -220,20 +225,27 @@ bool Trainer::after_update() {
                ? epoch_ends
                : strategy == IntervalStrategy::steps && done % interval == 0;
   };
-  if (done % arguments_.logging_steps == 0 || ends || control.should_log) log();
-  if (is_due(arguments_.eval_strategy, arguments_.eval_interval()) ||
+  const bool logs = arguments_.logging_strategy != IntervalStrategy::no;
+  if (is_due(arguments_.logging_strategy, arguments_.logging_steps) || (ends && logs) ||
+      (done == 1 && arguments_.logging_first_step) || control.should_log)
+    log();
+  const bool counts_epochs = arguments_.eval_strategy == IntervalStrategy::epoch;
+  const bool is_delayed = (counts_epochs ? state_.epoch : double(done)) < arguments_.eval_delay;
+  if ((is_due(arguments_.eval_strategy, arguments_.eval_interval()) && !is_delayed) ||
       (control.should_evaluate && !eval_set_.sequences.empty())) {
-    evaluate_and_tell();
+    compare_to_best(evaluate_and_tell());
     const TrainerControl after = wishes();
     ends = ends || after.should_training_stop;
     control.should_interrupt = control.should_interrupt || after.should_interrupt;
     control.should_save = control.should_save || after.should_save;
   }
-  // As in Hugging Face's Trainer, the last update is saved under either strategy.
-  const bool saves = arguments_.save_strategy != IntervalStrategy::no;
+  // As in Hugging Face's Trainer, the last update is saved under steps and epoch.
+  const bool saves_best = arguments_.save_strategy == IntervalStrategy::best;
+  const bool saves = arguments_.save_strategy != IntervalStrategy::no && !saves_best;
   const int64_t save_interval = arguments_.save_interval(state_.max_steps);
   state_.is_interrupted = control.should_interrupt && !ends;
-  if (is_due(arguments_.save_strategy, save_interval) || (ends && saves) || control.should_save ||
+  if (is_due(arguments_.save_strategy, save_interval) || (ends && saves) ||
+      (saves_best && state_.best_global_step == done) || control.should_save ||
       state_.is_interrupted)
     save();
   return !ends;
@@ -303,7 +315,7 @@ void Trainer::log() {
     callback->on_log(state_, logs);
 }
 
-void Trainer::evaluate_and_tell() {
+Metrics Trainer::evaluate_and_tell() {
   read_losses();
   Metrics metrics = evaluator_.evaluate(eval_set_).metrics;
   metrics.emplace_back("epoch", state_.epoch);
@@ -311,7 +323,7 @@ void Trainer::evaluate_and_tell() {
   state_.log_history.back().emplace_back("step", double(state_.global_step));
   for (const auto& callback : callbacks_)
     callback->on_evaluate(state_, metrics);
-  compare_to_best(metrics);
+  return metrics;
 }
 
 }  // namespace minim::train

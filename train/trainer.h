@@ -89,7 +89,7 @@ class Trainer {
   void read_losses();
   [[noreturn]] void stop_at(double loss, const std::string& reason);
   void log();
-  void evaluate_and_tell();
+  Metrics evaluate_and_tell();
   std::string first_not_finite(const MicroBatch& micro_batch) const;
 
   Model& model_;

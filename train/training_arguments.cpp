@@ -10,14 +10,16 @@ namespace minim::train {
 std::string_view name_of(IntervalStrategy strategy) {
   return strategy == IntervalStrategy::no      ? "no"
          : strategy == IntervalStrategy::steps ? "steps"
-                                               : "epoch";
+         : strategy == IntervalStrategy::epoch ? "epoch"
+                                               : "best";
 }
 
 IntervalStrategy parse_interval_strategy(std::string_view name) {
-  for (const IntervalStrategy strategy :
-       {IntervalStrategy::no, IntervalStrategy::steps, IntervalStrategy::epoch})
+  for (const IntervalStrategy strategy : {IntervalStrategy::no, IntervalStrategy::steps,
+                                          IntervalStrategy::epoch, IntervalStrategy::best})
     if (name_of(strategy) == name) return strategy;
-  fail("strategy: there is no {}; there are no, steps and epoch", printable(name));
+  fail("strategy: there is no {}; there are no, steps, epoch and, for save_strategy, best",
+       printable(name));
 }
 
 void TrainingArguments::validate() const {
@@ -29,6 +31,7 @@ void TrainingArguments::validate() const {
   at_least("gradient_accumulation_steps", gradient_accumulation_steps, int64_t(1));
   at_least("logging_steps", logging_steps, int64_t(1));
   at_least("eval_steps", eval_steps.value_or(1), int64_t(1));
+  at_least("eval_delay", eval_delay, 0.0);
   at_least("learning_rate", learning_rate, 0.0);
   at_least("warmup_steps", warmup_steps, 0.0);
   at_least("max_grad_norm", max_grad_norm, 0.0);
@@ -57,6 +60,12 @@ void TrainingArguments::validate() const {
   check(save_steps > 0 && (save_steps < 1 || whole),
         "save_steps: must be a whole number of updates or a ratio between 0 and 1, is {}",
         save_steps);
+  const bool saves_best = save_strategy == IntervalStrategy::best;
+  check(eval_strategy != IntervalStrategy::best && logging_strategy != IntervalStrategy::best,
+        "{}: must be no, steps or epoch, is best",
+        eval_strategy == IntervalStrategy::best ? "eval_strategy" : "logging_strategy");
+  check(!saves_best || eval_strategy != IntervalStrategy::no,
+        "save_strategy: is best, which needs an eval_strategy other than no");
   if (!load_best_model_at_end) {
     check(metric_for_best_model.empty() || eval_strategy != IntervalStrategy::no,
           "metric_for_best_model: is {}, but eval_strategy is no", metric_for_best_model);
@@ -64,8 +73,9 @@ void TrainingArguments::validate() const {
   }
   check(eval_strategy != IntervalStrategy::no,
         "load_best_model_at_end: needs an eval_strategy other than no");
+  if (saves_best) return;
   check(save_strategy == eval_strategy,
-        "load_best_model_at_end: save_strategy must be that of evaluation, {}, is {}",
+        "load_best_model_at_end: save_strategy must be that of evaluation, {}, or best, is {}",
         name_of(eval_strategy), name_of(save_strategy));
   check(eval_strategy != IntervalStrategy::steps || save_steps < 1 ||
             int64_t(save_steps) % eval_interval() == 0,
@@ -113,7 +123,8 @@ int64_t TrainingArguments::save_interval(int64_t max_steps) const {
 
 std::string TrainingArguments::best_metric_name() const {
   std::string name = metric_for_best_model;
-  if (name.empty() && load_best_model_at_end) name = "loss";
+  const bool compares = load_best_model_at_end || save_strategy == IntervalStrategy::best;
+  if (name.empty() && compares) name = "loss";
   return name.empty() || name.starts_with("eval_") ? name : "eval_" + name;
 }
 

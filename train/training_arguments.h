@@ -14,10 +14,11 @@
 
 namespace minim::train {
 
-// When something happens during training.
-enum class IntervalStrategy : uint8_t { no, steps, epoch };
+// When something happens during training; best, at every evaluation that beats those before it, is
+// for checkpoints alone.
+enum class IntervalStrategy : uint8_t { no, steps, epoch, best };
 
-// "no", "steps" or "epoch".
+// "no", "steps", "epoch" or "best".
 std::string_view name_of(IntervalStrategy strategy);
 // Throws for a name that is none.
 IntervalStrategy parse_interval_strategy(std::string_view name);
@@ -52,8 +53,12 @@ struct TrainingArguments {
   // torch's CrossEntropyLoss(weight). Empty: all count alike, as they do in evaluation anyway.
   std::vector<double> class_weights = {};
   IntervalStrategy eval_strategy = IntervalStrategy::no;
+  IntervalStrategy logging_strategy = IntervalStrategy::steps;
   int64_t logging_steps = 500;
+  bool logging_first_step = false;         // also log the first update, under any strategy
   std::optional<int64_t> eval_steps = {};  // none: logging_steps
+  double eval_delay = 0;       // epochs or updates, as eval_strategy, before the first evaluation
+  bool eval_on_start = false;  // also evaluate before the first update; that is never the best
 
   IntervalStrategy save_strategy = IntervalStrategy::no;
   double save_steps = 500;                       // below 1: a ratio of all steps
@@ -61,9 +66,10 @@ struct TrainingArguments {
   bool save_only_model = false;                  // no optimizer, schedule or random numbers
 
   // At the end the weights of the best evaluation are loaded. Needs an eval_strategy, the same
-  // save_strategy, and under steps save_steps that are a multiple of eval_steps.
+  // save_strategy or best, and under steps save_steps that are a multiple of eval_steps.
   bool load_best_model_at_end = false;
-  // "accuracy" or "eval_accuracy"; "": loss with load_best_model_at_end, else nothing is compared.
+  // "accuracy" or "eval_accuracy"; "": loss with load_best_model_at_end and save_strategy best,
+  // else nothing is compared.
   std::string metric_for_best_model = {};
   std::optional<bool> greater_is_better = {};  // none: unless the metric's name ends with "loss"
 

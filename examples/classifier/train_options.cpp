@@ -28,6 +28,8 @@ void TrainOptions::complete() {
               "--config-overrides: goes with --preset; a saved model has its own config.json");
   check_usage(eval_strategy.empty() || eval_strategy == "no" || !validation_file.empty(),
               "--eval-strategy {}: needs a --validation-file", eval_strategy);
+  check_usage(!arguments.eval_on_start || !validation_file.empty(),
+              "--eval-on-start: needs a --validation-file");
   check_usage(resume_from_checkpoint.has_value() + overwrite_output_dir < 2,
               "--resume-from-checkpoint: goes on with the run that --overwrite-output-dir would "
               "replace; give one of them");
@@ -37,6 +39,7 @@ void TrainOptions::complete() {
   if (early_stopping_patience && arguments.metric_for_best_model.empty())
     arguments.metric_for_best_model = "loss";
   arguments.eval_strategy = train::parse_interval_strategy(eval_strategy);
+  arguments.logging_strategy = train::parse_interval_strategy(logging_strategy);
   arguments.save_strategy = train::parse_interval_strategy(save_strategy);
   arguments.train_sampling_strategy = text::parse_sampling_strategy(sampling_strategy);
   check_usage(class_weights.empty() || sampling_strategy != "weighted",
@@ -195,14 +198,21 @@ void TrainOptions::add_to(CLI::App& verb) {
       ->check(CLI::IsMember({"no", "steps", "epoch"}));
   verb.add_option(option("--eval-steps"), a.eval_steps,
                   "Updates between evaluations (as many as between log entries)");
+  verb.add_option(option("--eval-delay"), a.eval_delay,
+                  "Epochs, or updates under steps, before the first evaluation");
+  verb.add_flag(option("--eval-on-start"), a.eval_on_start, "Evaluate before the first update too");
+  verb.add_option(option("--logging-strategy"), o.logging_strategy, "When to write log entries")
+      ->check(CLI::IsMember({"no", "steps", "epoch"}));
   verb.add_option(option("--logging-steps"), a.logging_steps, "Updates between log entries");
+  verb.add_flag(option("--logging-first-step"), a.logging_first_step, "Log the first update too");
   verb.add_option(
           option("--save-strategy"), o.save_strategy,
           "When to write OUTPUT_DIR/checkpoint-STEP: model, optimizer state and all else "
           "that going on from there takes; for AdamW three times the model's size each, so "
           "never unless asked for or needed for --load-best-model-at-end. The output folder "
-          "itself gets all of that at the end. Ctrl-C and SIGTERM write one as well")
-      ->check(CLI::IsMember({"no", "steps", "epoch"}));
+          "itself gets all of that at the end. best: at every evaluation that beats those before "
+          "it. Ctrl-C and SIGTERM write one as well")
+      ->check(CLI::IsMember({"no", "steps", "epoch", "best"}));
   verb.add_option(option("--save-steps"), a.save_steps,
                   "Updates between checkpoints under steps; below 1: a ratio of all steps");
   verb.add_option(

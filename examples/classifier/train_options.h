@@ -14,8 +14,8 @@ struct TrainOptions {
   DataOptions data;
   std::string model, preset, tokenizer, train_file, validation_file, output_dir;
   std::string config_overrides, freeze, problem_type = "single_label_classification";
-  std::string eval_strategy, save_strategy, report_to = "jsonl,html";
-  std::string logging_dir;
+  std::string eval_strategy, save_strategy, logging_strategy = "steps";
+  std::string report_to = "jsonl,html", logging_dir;
   std::string sampling_strategy = "random", device = "auto";
   std::string class_weights;
   int64_t max_seq_length = 128, vocab_size = 4000;

@@ -135,7 +135,7 @@ TEST_CASE("what the best model needs is checked before training") {
   CHECK(error({.load_best_model_at_end = true}) ==
         "load_best_model_at_end: needs an eval_strategy other than no");
   CHECK(error({.eval_strategy = IntervalStrategy::epoch, .load_best_model_at_end = true}) ==
-        "load_best_model_at_end: save_strategy must be that of evaluation, epoch, is no");
+        "load_best_model_at_end: save_strategy must be that of evaluation, epoch, or best, is no");
   CHECK(error({.eval_strategy = IntervalStrategy::steps,
                .eval_steps = 2,
                .save_strategy = IntervalStrategy::steps,

@@ -50,8 +50,23 @@ TEST_CASE("values that make no sense are refused by name") {
   CHECK(error({.save_steps = INFINITY}) == steps + "1, is inf");
   CHECK(error({.save_steps = 0.5}).empty());
   CHECK(error({.save_total_limit = -1}) == "save_total_limit: must be at least 0, is -1");
-  CHECK(error_of([] { train::parse_interval_strategy("epochs"); }) ==
-        "strategy: there is no \"epochs\"; there are no, steps and epoch");
+  CHECK(
+      error_of([] { train::parse_interval_strategy("epochs"); }) ==
+      "strategy: there is no \"epochs\"; there are no, steps, epoch and, for save_strategy, best");
+  CHECK(error({.eval_delay = -1}) == "eval_delay: must be at least 0, is -1");
+  using train::IntervalStrategy;
+  CHECK(error({.logging_strategy = IntervalStrategy::best}) ==
+        "logging_strategy: must be no, steps or epoch, is best");
+  CHECK(error({.eval_strategy = IntervalStrategy::best}) ==
+        "eval_strategy: must be no, steps or epoch, is best");
+  CHECK(error({.save_strategy = IntervalStrategy::best}) ==
+        "save_strategy: is best, which needs an eval_strategy other than no");
+  // The checkpoint of the best is there whenever it is to be loaded.
+  CHECK(error({.eval_strategy = IntervalStrategy::steps,
+               .eval_steps = 3,
+               .save_strategy = IntervalStrategy::best,
+               .load_best_model_at_end = true})
+            .empty());
   // Infinities would run for ever or spoil every weight.
   CHECK(error({.num_train_epochs = INFINITY}) == "num_train_epochs: must be finite, is inf");
   CHECK(error({.learning_rate = INFINITY}) == "learning_rate: must be finite, is inf");
