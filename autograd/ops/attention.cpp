@@ -11,6 +11,7 @@
 
 #if defined(MINIM_WITH_CUDA)
 #include "core/cuda/attention.h"
+#include "core/cuda/cudnn_attention.h"
 #include "core/cuda/device.h"
 #endif
 
@@ -52,6 +53,18 @@ cuda::AttentionArgs<T> cuda_arguments(const Problem& p) {
   args.max_keys = p.max_keys;
   return args;
 }
+
+// Calls work(scratch), where scratch gives device memory until work has returned: the pool gives it
+// to no work that could run before what was given to the stream.
+template <class Work>
+bool with_scratch(Device device, const Work& work) {
+  const memory::Scope scope(memory::Category::workspace);
+  Tensor memory;
+  return work([&](size_t bytes) -> void* {
+    memory = Tensor::empty({int64_t(bytes) + 255}, DType::u8, device);
+    return reinterpret_cast<void*>((uintptr_t(memory.data<uint8_t>()) + 255) / 256 * 256);
+  });
+}
 #endif
 
 void forward(const Problem& p, const Tensor& y, const Tensor& log_sum_exp) {
@@ -59,8 +72,13 @@ void forward(const Problem& p, const Tensor& y, const Tensor& log_sum_exp) {
     using R = Compute<T>;
 #if defined(MINIM_WITH_CUDA)
     if (y.device().is_cuda()) {
-      cuda::attention_forward(cuda_arguments<T>(p), y.data<T>(), log_sum_exp.data<R>(),
-                              cuda::stream(y.device()));
+      const auto args = cuda_arguments<T>(p);
+      const auto stream = cuda::stream(y.device());
+      if (!with_scratch(y.device(), [&](const cuda::Scratch& scratch) {
+            return cuda::cudnn_attention_forward(args, y.data<T>(), log_sum_exp.data<R>(), scratch,
+                                                 stream);
+          }))
+        cuda::attention_forward(args, y.data<T>(), log_sum_exp.data<R>(), stream);
       return;
     }
 #endif
@@ -76,10 +94,17 @@ void backward(const Problem& p, const Tensor& y, const Tensor& log_sum_exp, cons
     using R = Compute<T>;
 #if defined(MINIM_WITH_CUDA)
     if (y.device().is_cuda()) {
+      const auto args = cuda_arguments<T>(p);
+      const auto stream = cuda::stream(y.device());
+      if (with_scratch(y.device(), [&](const cuda::Scratch& scratch) {
+            return cuda::cudnn_attention_backward(args, key_rows, y.data<T>(),
+                                                  log_sum_exp.data<R>(), dy.data<T>(), dq.data<T>(),
+                                                  dk.data<T>(), dv.data<T>(), scratch, stream);
+          }))
+        return;
       const Tensor delta = Tensor::empty_like(log_sum_exp);
-      cuda::attention_backward(cuda_arguments<T>(p), key_rows, y.data<T>(), log_sum_exp.data<R>(),
-                               dy.data<T>(), dq.data<T>(), dk.data<T>(), dv.data<T>(),
-                               delta.data<R>(), cuda::stream(y.device()));
+      cuda::attention_backward(args, key_rows, y.data<T>(), log_sum_exp.data<R>(), dy.data<T>(),
+                               dq.data<T>(), dk.data<T>(), dv.data<T>(), delta.data<R>(), stream);
       return;
     }
 #endif
