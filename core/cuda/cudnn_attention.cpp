@@ -160,7 +160,7 @@ State& state() {
 // Why cuDNN cannot be given this, whatever the library; "" if it can.
 template <class T>
 std::string why_not(const AttentionArgs<T>& args, std::initializer_list<const void*> pointers) {
-  if (args.dropout.threshold > 0) return "it draws other dropout masks than ours";
+  if (args.dropout.threshold > 0) return "cuDNN draws other dropout masks than ours";
   if (args.head_dim % 8 != 0)
     return fmt::format("head_dim is {}, it must be a multiple of 8", args.head_dim);
   for (const void* p : pointers)
@@ -180,7 +180,7 @@ bool with_plan(const AttentionArgs<T>& args, bool backward,
     return false;
   };
   if constexpr (sizeof(T) != 2) {
-    return refuse(fmt::format("it has none for {}", name_of(dtype_of<T>)));
+    return refuse(fmt::format("cuDNN has none for {}", name_of(dtype_of<T>)));
   } else {
     const std::string why = why_not(args, pointers);
     if (!why.empty()) return refuse(why);

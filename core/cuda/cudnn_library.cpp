@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <dlfcn.h>
 #include <filesystem>
+#include <system_error>
 #include <utility>
 
 #include "core/error.h"
@@ -20,10 +21,9 @@ std::string loader_error() {
 void* open_library() {
   const char* place = std::getenv("MINIM_CUDNN");
   std::string file = "libcudnn.so.9";
-  if (place != nullptr && *place != '\0') {
-    file = std::filesystem::is_directory(place) ? (std::filesystem::path(place) / file).string()
-                                                : place;
-  }
+  if (place != nullptr && *place != '\0') file = place;
+  std::error_code error;
+  if (std::filesystem::is_directory(file, error)) file += "/libcudnn.so.9";
   void* library = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
   minim::check(library != nullptr, "cudnn: {}; set MINIM_CUDNN to the folder that has it",
                library == nullptr ? loader_error() : "");

@@ -47,7 +47,8 @@ TEST_CASE("cudnn: it has engines for our graphs of attention on GPUs of 8.0 and 
             const CudnnAttentionShape shape{dtype, backward, 4, 12, head_dim, length, length};
             CAPTURE(shape.describe());
             try {
-              CHECK(CudnnAttentionPlan::engines_for(library, device, shape) > 0);
+              const int64_t engines = CudnnAttentionPlan::engines_for(library, device, shape);
+              CHECK(engines > 0);
             } catch (const Error& error) {
               const std::string text = error.what();
               if (text.find("SUBLIBRARY") == std::string::npos) throw;
