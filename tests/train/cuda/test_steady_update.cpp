@@ -27,18 +27,19 @@ TEST_CASE("a Trainer's updates between two logs neither wait for the device nor 
       // Micro-batches of unequal sizes too.
       Trainer trainer(model,
                       {.per_device_train_batch_size = 4,
-                       .max_steps = 30,
+                       .max_steps = 60,
                        .gradient_accumulation_steps = 2,
-                       .precision = precision},
+                       .precision = precision,
+                       .logging_steps = 15},
                       small_set(20), {}, *optimizer);
       const auto counts = std::make_shared<Counts>();
       trainer.add_callback(counts);
       trainer.train();
-      REQUIRE(counts->waits.size() == 30);
+      REQUIRE(counts->waits.size() == 60);
       // The last update is logged, the first epochs bring the pool what it needs.
-      CHECK(counts->waits[28] == counts->waits[0]);
-      CHECK(counts->allocations[28] == counts->allocations[15]);
-      CHECK(counts->waits[29] > counts->waits[28]);
+      CHECK(counts->waits[58] == counts->waits[45]);
+      CHECK(counts->allocations[58] == counts->allocations[45]);
+      CHECK(counts->waits[59] > counts->waits[58]);
     }
 }
 
