@@ -160,7 +160,8 @@ Comparison Comparison::of(std::vector<RunRecord> runs, const std::string& metric
         "compare: not all runs have the metric {}; there {}", metric,
         fmt::format("are {}", fmt::join(metrics, ", ")));
 
-  // The options that are not the same in all groups.
+  // The options that are not the same in all groups that have them: a loop of one's own records
+  // fewer.
   std::set<std::string> keys;
   for (const RunGroup& group : comparison.groups)
     for (const auto& [key, value] : group.runs[0].options)
@@ -169,7 +170,9 @@ Comparison Comparison::of(std::vector<RunRecord> runs, const std::string& metric
     std::vector<std::string> values;
     for (const RunGroup& group : comparison.groups)
       values.push_back(option_of(group.runs[0], key));
-    if (std::ranges::adjacent_find(values, std::not_equal_to()) == values.end()) continue;
+    std::set<std::string> distinct(values.begin(), values.end());
+    distinct.erase("");
+    if (distinct.size() < 2) continue;
     for (const char* data : {"train_file", "validation_file"})
       if (key == data)
         comparison.notes.push_back(

@@ -46,25 +46,13 @@ struct Arguments {
       return value.empty() ? train::ArgumentValue(nullptr) : value;
     };
     return {{"training_loop", "Accelerator"},
-            {"model_name_or_path", nullptr},
             {"preset", "tiny"},
             {"config_overrides", text(config_overrides)},
-            {"tokenizer_name", nullptr},
             {"vocab_size", vocab_size},
-            {"cased", false},
             {"train_file", train_file},
             {"validation_file", validation_file},
             {"output_dir", output_dir},
-            {"text_column_names", std::vector<std::string>()},
-            {"label_column_name", nullptr},
-            {"problem_type", "single_label_classification"},
-            {"sort_labels_as_text", false},
-            {"skip_unseen_labels", false},
-            {"ignore_mismatched_sizes", false},
-            {"max_seq_length", max_length},
-            {"freeze", nullptr},
-            {"early_stopping_patience", nullptr},
-            {"early_stopping_threshold", 0.0}};
+            {"max_seq_length", max_length}};
   }
 
   static constexpr int64_t max_length = 128;

@@ -55,14 +55,14 @@ TEST_CASE("a loop of one's own trains the Trainer's bits on banking77") {
     const auto options_of = [](const std::string& run_folder) {
       return json::parse(read_whole_file(run_folder + "/training_args.json"));
     };
-    json ours = options_of(loop), theirs = options_of(run);
+    const json ours = options_of(loop), theirs = options_of(run);
     CHECK(ours["training_loop"] == "Accelerator");
     CHECK(theirs["training_loop"] == "Trainer");
-    for (const char* name :
-         {"training_loop", "output_dir", "skip_unseen_labels", "report_to", "save_only_model"}) {
-      ours.erase(name);
-      theirs.erase(name);
+    for (const auto& option : ours.items()) {
+      const std::string& name = option.key();
+      if (name == "training_loop" || name == "output_dir" || name == "save_only_model") continue;
+      CAPTURE(name);
+      CHECK(option.value() == theirs[name]);
     }
-    CHECK(ours == theirs);
   }
 }
