@@ -21,8 +21,6 @@ cuda::Graph::Graph(Device device, const std::function<void()>&) : device_(device
   fail("graph: {}", cuda::why_unavailable());
 }
 
-cuda::Graph::~Graph() = default;
-
 void cuda::Graph::launch() const {
   fail("graph: {}", cuda::why_unavailable());
 }

@@ -37,15 +37,13 @@ Graph::Graph(Device device, const std::function<void()>& work) : device_(device)
   const OwnedGraph graph = end_capture(queue, error);
   check_cuda(error, "graph: the work cannot be recorded");
   check_cuda(cudaGraphGetNodes(graph.get(), nullptr, &nodes_), "graph: counting");
-  check_cuda(cudaGraphInstantiate(&executable_, graph.get(), 0), "graph: the work cannot be kept");
-}
-
-Graph::~Graph() {
-  cudaGraphExecDestroy(executable_);
+  cudaGraphExec_t executable = nullptr;
+  check_cuda(cudaGraphInstantiate(&executable, graph.get(), 0), "graph: the work cannot be kept");
+  executable_.reset(executable, cudaGraphExecDestroy);
 }
 
 void Graph::launch() const {
-  check_cuda(cudaGraphLaunch(executable_, stream(device_)), "graph: a launch");
+  check_cuda(cudaGraphLaunch(executable_.get(), stream(device_)), "graph: a launch");
 }
 
 void copy_within(Device device, void* to, const void* from, size_t bytes) {

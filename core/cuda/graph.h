@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <functional>
+#include <memory>
 
 #include "core/device.h"
 
@@ -17,8 +18,7 @@ class Graph {
   // Records what `work` asks of the device; none of it is done. Throws Error "graph: .." where the
   // work cannot be recorded, and what `work` throws.
   Graph(Device device, const std::function<void()>& work);
-  // Waits for nothing: a launch that is still running ends first.
-  ~Graph();
+  // When destroyed it waits for nothing: a launch that is still running ends first.
   Graph(const Graph&) = delete;
   Graph& operator=(const Graph&) = delete;
 
@@ -29,7 +29,7 @@ class Graph {
 
  private:
   Device device_;
-  CUgraphExec_st* executable_ = nullptr;
+  std::shared_ptr<CUgraphExec_st> executable_;
   size_t nodes_ = 0;
 };
 
