@@ -54,6 +54,7 @@ class Trainer {
   Metrics train(const ResumeOptions& options = {});
 
   const TrainerState& state() const { return state_; }
+  const text::Examples& eval_set() const { return eval_set_; }
 
  private:
   using Rows = std::vector<int64_t>;

@@ -155,6 +155,10 @@ void leave_out_unseen_labels(text::Dataset& data, const text::LabelSet& labels) 
   data.warnings.insert(data.warnings.begin(), told.begin(), told.end());
 }
 
+void keep_first(text::Dataset& data, int64_t rows) {
+  if (rows > 0 && rows < int64_t(data.rows.size())) data.rows.resize(size_t(rows));
+}
+
 void print_notes(const std::vector<std::string>& notes) {
   for (const std::string& note : notes)
     fmt::print(stderr, "note: {}\n", note);

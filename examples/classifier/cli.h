@@ -68,6 +68,9 @@ void check_model_folder(const std::string& folder);
 // Removes the rows whose label is none of these, with a note.
 void leave_out_unseen_labels(minim::text::Dataset& data, const minim::text::LabelSet& labels);
 
+// Leaves out all but the first rows; 0 keeps all.
+void keep_first(minim::text::Dataset& data, int64_t rows);
+
 // "note: ..." lines on standard error.
 void print_notes(const std::vector<std::string>& notes);
 

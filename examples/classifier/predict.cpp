@@ -292,8 +292,7 @@ void predict_lines(const SavedClassifier& saved, const PredictOptions& options,
 void predict_file(const SavedClassifier& saved, const PredictOptions& options,
                   const Writer& writer) {
   text::Dataset data = options.data.read(options.predict_file, text::Role::predict, saved.type);
-  if (options.max_predict_samples > 0 && options.max_predict_samples < int64_t(data.rows.size()))
-    data.rows.resize(size_t(options.max_predict_samples));
+  keep_first(data, options.max_predict_samples);
   // In parts, so that first answers come early and only their tokens are in memory.
   text::Dataset part{.file = data.file, .role = data.role, .label_field = data.label_field};
   const auto rows = size_t(32 * options.batch_size);

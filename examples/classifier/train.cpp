@@ -42,11 +42,6 @@ void shuffle(text::Dataset& data, uint64_t seed) {
   data.rows = std::move(rows);
 }
 
-// Leaves out all but the first rows; 0 keeps all.
-void keep_first(text::Dataset& data, int64_t rows) {
-  if (rows > 0 && rows < int64_t(data.rows.size())) data.rows.resize(size_t(rows));
-}
-
 // The tokenizer of the model's folder, or a new vocabulary from the training texts.
 text::Tokenizer make_tokenizer(const TrainOptions& options, const text::Dataset& data) {
   const std::string& folder = options.tokenizer.empty() ? options.model : options.tokenizer;
@@ -267,7 +262,6 @@ void run(TrainOptions options) {
       device.is_cpu() ? fmt::format("{} threads", thread_count()) : fmt::format("on {}", device));
   std::fflush(stdout);
 
-  const text::Examples reported_set = options.reports_to("html") ? eval_set : text::Examples{};
   train::Trainer trainer(model, arguments, std::move(train_set), std::move(eval_set), *optimizer,
                          train::default_metrics(type));
   const train::RunDescription description{model, tokenizer, *optimizer, arguments, further};
@@ -308,7 +302,7 @@ void run(TrainOptions options) {
   const train::MeasuredMemory measured(device);
   if (options.reports_to("html"))
     write_report(options, description, trainer.state(), train_results, eval_results, whole,
-                 measured, reported_set,
+                 measured, trainer.eval_set(),
                  validation_data ? train::texts_of(*validation_data) : std::vector<std::string>{});
   fmt::print("{}\n{}saved to {}\n", train::format_metrics(train_results),
              train::ledger_table(whole, measured), options.output_dir);

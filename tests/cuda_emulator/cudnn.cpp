@@ -315,11 +315,6 @@ void execute(const Handle& handle, const Descriptor& plan, const Descriptor& pac
 
 }  // namespace
 
-size_t live_cudnn_descriptors() {
-  const Call locked;
-  return descriptors().size();
-}
-
 }  // namespace minim::emulator
 
 using namespace minim::emulator;

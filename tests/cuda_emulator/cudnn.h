@@ -13,9 +13,6 @@
 // computes comes from the finalized graph alone.
 namespace minim::emulator {
 
-// Descriptors that nobody destroyed.
-size_t live_cudnn_descriptors();
-
 // What a tensor of an attention is to it.
 enum class Role { q, k, v, y, sums, scale, query_lengths, key_lengths, dy, dq, dk, dv };
 

@@ -103,6 +103,15 @@ inline std::vector<std::string> names_of(const Metrics& metrics) {
   return names;
 }
 
+// All weights, one parameter after the other.
+inline std::vector<float> weights_of(const nn::Module& model) {
+  std::vector<float> all;
+  for (const NamedTensor& parameter : model.parameters())
+    for (float value : parameter.tensor.to_vector<float>())
+      all.push_back(value);
+  return all;
+}
+
 // A model with its optimizer and a Trainer, and what it told.
 struct Run {
   Run(const TrainingArguments& arguments, int64_t rows, int64_t eval_rows = 0, double dropout = 0)
@@ -115,13 +124,7 @@ struct Run {
     trainer.add_callback(recorder);
   }
 
-  std::vector<float> weights() const {
-    std::vector<float> all;
-    for (const NamedTensor& parameter : model.parameters())
-      for (float value : parameter.tensor.to_vector<float>())
-        all.push_back(value);
-    return all;
-  }
+  std::vector<float> weights() const { return weights_of(model); }
 
   DistilBertForSequenceClassification model;
   optim::AdamW optimizer;

@@ -54,13 +54,7 @@ struct Training {
     optimizer->zero_grad();
     return {loss.item(), norm.item()};
   }
-  std::vector<float> weights() const {
-    std::vector<float> all;
-    for (const NamedTensor& parameter : model.parameters())
-      for (float value : parameter.tensor.to_vector<float>())
-        all.push_back(value);
-    return all;
-  }
+  std::vector<float> weights() const { return weights_of(model); }
   std::vector<std::vector<double>> state() const {
     std::vector<std::vector<double>> all;
     for (const NamedTensor& entry : optimizer->state_dict())
