@@ -136,9 +136,12 @@ TEST_CASE_TEMPLATE("gemm gives the same bits wherever its operands lie in memory
                          {50, 60, 70}})
     for (bool ta : {false, true})
       for (bool tb : {false, true}) {
-        CAPTURE(m);
-        CAPTURE(n);
-        CAPTURE(k);
+        const auto& rows = m;
+        CAPTURE(rows);
+        const auto& columns = n;
+        CAPTURE(columns);
+        const auto& depth = k;
+        CAPTURE(depth);
         CAPTURE(ta);
         CAPTURE(tb);
         const auto here = product<T>(m, n, k, ta, tb);

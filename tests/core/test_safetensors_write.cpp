@@ -123,7 +123,8 @@ TEST_CASE("every dtype survives writing and reading bit for bit") {
   write_safetensors(folder / "t", tensors);
   const Checkpoint file = read_safetensors(folder / "t");
   for (const auto& [name, tensor] : tensors) {
-    CAPTURE(name);
+    const auto& which = name;
+    CAPTURE(which);
     const Tensor again = file.tensor(name);
     CHECK(again.dtype() == tensor.dtype());
     CHECK(std::memcmp(again.raw(), tensor.raw(), size_t(tensor.bytes())) == 0);

@@ -41,7 +41,8 @@ TEST_CASE("hidden states equal those of transformers after the embeddings and ea
     REQUIRE(states.size() == 4);
     for (const auto& [index, name] : {std::pair(0, "embeddings"), std::pair(1, "hidden.1"),
                                       std::pair(2, "hidden.2"), std::pair(3, "hidden.3")}) {
-      CAPTURE(name);
+      const auto& which = name;
+      CAPTURE(which);
       const Tensor expected = unpadded(io().tensor(std::string("main/f64/") + name), mask);
       CHECK(worst_difference(states[size_t(index)], expected) < tolerance(dtype));
     }
@@ -148,7 +149,8 @@ TEST_CASE("new weights are normal with the config's range, norms are identities"
   config.initializer_range = 0.05;
   const DistilBertForSequenceClassification model(config, {.seed = 3});
   for (const auto& [name, tensor] : model.parameters()) {
-    CAPTURE(name);
+    const auto& which = name;
+    CAPTURE(which);
     double total = 0, square = 0;
     for (double value : tensor.to_vector<double>()) {
       total += value;

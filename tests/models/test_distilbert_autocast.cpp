@@ -45,7 +45,8 @@ TEST_CASE("gradients under autocast are f32, and the references' within its roun
     for (const auto& [name, parameter] : model.parameters())
       largest = std::max(largest, length(parameter.grad()));
     for (const auto& [name, parameter] : model.parameters()) {
-      CAPTURE(name);
+      const auto& which = name;
+      CAPTURE(which);
       CHECK(parameter.dtype() == DType::f32);
       REQUIRE(parameter.grad().dtype() == DType::f32);
       const Tensor expected = convert(gradients().tensor("main/f64/" + name), DType::f64);

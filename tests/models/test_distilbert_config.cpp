@@ -62,7 +62,8 @@ TEST_CASE("older files keep every key and value; the writer only adds and rename
     const json before = json::parse(read_whole_file(folder + "/config.json"));
     const json after = json::parse(config.to_json());
     for (const auto& [key, value] : before.items()) {
-      CAPTURE(key);
+      const auto& which = key;
+      CAPTURE(which);
       const auto to = renamed.find(key);
       const std::string name = to == renamed.end() ? key : to->second;
       REQUIRE(after.contains(name));

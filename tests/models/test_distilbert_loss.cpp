@@ -76,7 +76,8 @@ TEST_CASE("gradients of all parameters equal those of transformers") {
       CHECK(slice(words, 0, 0, 1).to_vector<double>() == std::vector<double>(32, 0));
       if (name != "main") continue;
       for (const auto& [parameter, tensor] : model.parameters()) {
-        CAPTURE(parameter);
+        const auto& which = parameter;
+        CAPTURE(which);
         CHECK(gradients().contains("main/f64/" + parameter));
       }
     }
@@ -105,7 +106,8 @@ TEST_CASE("a batch whose labels are all ignored has loss 0 and zero gradients") 
   CHECK(loss.item() == 0);
   loss.backward();
   for (const auto& [name, parameter] : model.parameters()) {
-    CAPTURE(name);
+    const auto& which = name;
+    CAPTURE(which);
     REQUIRE(parameter.grad().defined());
     CHECK(sum(square(parameter.grad())).item() == 0);
   }

@@ -35,7 +35,8 @@ TEST_CASE("every parameter gets a gradient, finite and not all zero") {
   const PackedBatch batch = eight_texts();
   model.loss(model.forward(batch), batch.labels).backward();
   for (const auto& [name, parameter] : model.parameters()) {
-    CAPTURE(name);
+    const auto& which = name;
+    CAPTURE(which);
     REQUIRE(parameter.grad().defined());
     CHECK(parameter.grad().shape() == parameter.shape());
     const double square_sum = sum(square(parameter.grad())).item();

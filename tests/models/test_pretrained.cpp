@@ -225,7 +225,8 @@ TEST_CASE("absurd sizes in config.json are refused before they are allocated") {
        {std::pair("vocab_size", 2147483647), std::pair("dim", 2147483646),
         std::pair("hidden_dim", 2147483647), std::pair("max_position_embeddings", 2147483647),
         std::pair("n_layers", 10000)}) {
-    CAPTURE(key);
+    const auto& which = key;
+    CAPTURE(which);
     json changed = config;
     changed[key] = size;
     write_whole_file(folder / "config.json", changed.dump());

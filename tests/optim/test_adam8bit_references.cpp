@@ -95,7 +95,8 @@ Tally run(Device device, const Checkpoint& data, const json& table, const json& 
     }
     optimizer.step();
     for (const auto& [parameter, p, state] : optimizer.items()) {
-      CAPTURE(parameter);
+      const auto& which = parameter;
+      CAPTURE(which);
       const std::string prefix = fmt::format("{}/{}/{}/", name, parameter, variant);
       compare_parameters(p, row(data.tensor(prefix + "p"), step - 1), tally);
       const std::string at_step = fmt::format("{}step{}/", prefix, step);
@@ -195,7 +196,8 @@ TEST_CASE("adam8bit: the exploding step as bitsandbytes takes it, and with a flo
   for (const json& test : table["cases"]) {
     if (!test.contains("summary")) continue;
     for (const auto& [variant, summary] : test["summary"].items()) {
-      CAPTURE(variant);
+      const auto& which = variant;
+      CAPTURE(which);
       const Tensor p = data.tensor("zero_point_hole/p/p0").clone();
       Tensor(p).set_requires_grad();
       Adam8bit optimizer({{"p", p}}, {.lr = 1e-3,

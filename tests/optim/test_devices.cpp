@@ -122,7 +122,8 @@ TEST_CASE("every rule: f64 and half precision on a device" * needs_device) {
          {std::pair(DType::f64, 1e-11), {DType::f16, 2e-2}, {DType::bf16, 1e-1}}) {
       // A weight of 11 or 8 bits may round the other way, and every step after starts from there.
       CAPTURE(name);
-      CAPTURE(name_of(dtype));
+      const auto& which = dtype;
+      CAPTURE(name_of(which));
       const double worst = ten_steps(name, dtype, name.ends_with("8bit") ? "min_8bit_size=1" : "");
       // Codes and what is decoded from them are f32 also for f64 weights.
       CHECK(worst <= bound);
@@ -138,8 +139,10 @@ TEST_CASE("every option of the rules on a device" * needs_device) {
                                       {"adafactor", "beta1=0.9"},
                                       {"adafactor", "scale_parameter=false,clip_threshold=0.1"},
                                       {"adafactor_torch", "maximize=true"}}) {
-    CAPTURE(name);
-    CAPTURE(options);
+    const auto& which = name;
+    CAPTURE(which);
+    const auto& how = options;
+    CAPTURE(how);
     CHECK(ten_steps(name, DType::f32, options) <= 2e-5);
   }
 }

@@ -240,7 +240,8 @@ TEST_CASE("quantize: every reference of bitsandbytes, code for code") {
       for (const std::string variant : variants) {
         const std::string name = test["name"];
         CAPTURE(name);
-        CAPTURE(kind);
+        const auto& which = kind;
+        CAPTURE(which);
         CAPTURE(variant);
         const CodeMap& library = code_map("bitsandbytes", kind == "signed");
         const CodeMap even(library.values(), {.nan = 0});

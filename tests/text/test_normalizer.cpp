@@ -93,7 +93,8 @@ TEST_CASE("every code point is removed, split off, mapped or kept as in the libr
       {"codepoints_strip_only.tsv", {true, true, true, false}},
   };
   for (const auto& [name, options] : files) {
-    CAPTURE(name);
+    const auto& which = name;
+    CAPTURE(which);
     std::vector<Rule> rules(0x110000);
     for (const auto& row : rows_of(name)) {
       Rule rule{row[2], row.size() > 3 ? hex_list(row[3], '+') : U""};
