@@ -18,15 +18,28 @@ std::string loader_error() {
   return text == nullptr ? "unknown error" : text;
 }
 
+// Loads the parts that cuDNN loads when it needs them, those that others need first: it asks for
+// them by name, which finds what is loaded already wherever it lies. A part that there is not, or
+// that cannot be loaded, is for cuDNN to complain about if it needs it.
+void load_parts(const std::filesystem::path& folder) {
+  for (const char* part : {"graph", "ops", "engines_precompiled", "heuristic",
+                           "engines_runtime_compiled", "engines_tensor_ir"}) {
+    const std::filesystem::path file = folder / fmt::format("libcudnn_{}.so.9", part);
+    std::error_code error;
+    if (std::filesystem::exists(file, error)) dlopen(file.c_str(), RTLD_LAZY | RTLD_LOCAL);
+  }
+}
+
 void* open_library() {
   const char* place = std::getenv("MINIM_CUDNN");
-  std::string file = "libcudnn.so.9";
-  if (place != nullptr && *place != '\0') file = place;
+  const bool named = place != nullptr && *place != '\0';
+  std::filesystem::path file = named ? place : "libcudnn.so.9";
   std::error_code error;
-  if (std::filesystem::is_directory(file, error)) file += "/libcudnn.so.9";
+  if (std::filesystem::is_directory(file, error)) file /= "libcudnn.so.9";
   void* library = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
   minim::check(library != nullptr, "cudnn: {}; set MINIM_CUDNN to the folder that has it",
                library == nullptr ? loader_error() : "");
+  if (named && file.has_parent_path()) load_parts(file.parent_path());
   return library;
 }
 

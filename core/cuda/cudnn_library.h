@@ -27,8 +27,9 @@ struct CudnnLibrary {
   void check(cudnnStatus_t status, const std::string& what) const;
 };
 
-// libcudnn.so.9 from the file or folder that MINIM_CUDNN names, or from the loader's path; throws
-// Error with the reason if there is none, or one that lacks a function.
+// libcudnn.so.9 from the file or folder that MINIM_CUDNN names, with the parts that lie beside it,
+// or from the loader's path; throws Error with the reason if there is none, or one that lacks a
+// function.
 CudnnLibrary load_cudnn();
 
 // One descriptor of cuDNN's graph interface; `what` begins the texts of errors.

@@ -1,4 +1,6 @@
 #include <cstdlib>
+#include <dlfcn.h>
+#include <filesystem>
 #include <string>
 
 #include <doctest/doctest.h>
@@ -7,7 +9,8 @@
 #include "core/error.h"
 
 // cuDNN itself, where it is installed, judges the graphs of attention for devices that need not be
-// there. It loads parts that want libcuda.so.1: where there is no driver, the toolkit's stub does.
+// there. It loads a part that wants libcuda.so.1: where there is no driver, the toolkit's stub
+// does.
 namespace minim::cuda {
 namespace {
 
@@ -26,7 +29,17 @@ std::string device_text(int version, const std::string& name, int multiprocessor
          R"("cudaDeviceId":0,"deviceName":")" + name + R"("})";
 }
 
+// Makes libcuda.so.1 known by its name, as a driver would.
+void load_stub_of_driver() {
+  if (dlopen("libcuda.so.1", RTLD_LAZY) != nullptr) return;
+#if defined(MINIM_TOOLKIT)
+  for (const char* folder : {"lib64/stubs", "lib/stubs"})
+    dlopen((std::filesystem::path(MINIM_TOOLKIT) / folder / "libcuda.so").c_str(), RTLD_LAZY);
+#endif
+}
+
 TEST_CASE("cudnn: it has engines for our graphs of attention on GPUs of 8.0 and 9.0") {
+  load_stub_of_driver();
   CudnnLibrary library;
   try {
     library = load_cudnn();
