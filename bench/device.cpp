@@ -1,18 +1,24 @@
 // What training costs on a device: one JSON object on standard output.
 //
-//   bench_device DEVICE step SEQUENCES LENGTH [ROUNDS]     a step of DistilBERT (base size), f32,
-//   AdamW bench_device DEVICE optimizer NAME [ROUNDS]            the optimizer's step alone, same
-//   model bench_device DEVICE copy                               bytes per second of a copy on the
-//   device
+//   bench_device DEVICE step SEQUENCES LENGTH [ROUNDS]
+//     a step of DistilBERT (base size), f32, AdamW
+//   bench_device DEVICE optimizer NAME [ROUNDS]
+//     the optimizer's step alone, same model
+//   bench_device DEVICE attention TOKENS (equal | mixed) [ROUNDS [HEADS]]
+//     our attention beside cuDNN's, bf16, heads of 64, for sequences of 128 tokens, or of 16 to 240
+//   bench_device DEVICE copy
+//     bytes per second of a copy on the device
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstdlib>
 #include <string>
 #include <vector>
 
 #include <fmt/format.h>
 
+#include "autograd/ops.h"
 #include "core/backend.h"
 #include "models/distilbert.h"
 #include "optim/clip.h"
@@ -33,6 +39,11 @@ double seconds_of(Device device, const Work& work) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
+double median(std::vector<double> all) {
+  std::ranges::sort(all);
+  return all[all.size() / 2];
+}
+
 template <class Work>
 double median_seconds(Device device, int64_t rounds, const Work& work) {
   for (int i = 0; i < 3; ++i)
@@ -40,8 +51,7 @@ double median_seconds(Device device, int64_t rounds, const Work& work) {
   std::vector<double> all;
   for (int64_t i = 0; i < rounds; ++i)
     all.push_back(seconds_of(device, work));
-  std::ranges::sort(all);
-  return all[all.size() / 2];
+  return median(all);
 }
 
 models::DistilBertForSequenceClassification base_model(Device device) {
@@ -113,6 +123,106 @@ void bench_optimizer(Device device, const std::string& name, int64_t rounds) {
              rate / copy_rate(device));
 }
 
+// Rows of sequences that attend to themselves; `mixed` lengths are spread over 16 to 240.
+AttentionRows rows_of(int64_t tokens, bool mixed, double& squares) {
+  std::vector<int32_t> offsets = {0};
+  for (int64_t i = 0; offsets.back() < tokens; ++i) {
+    const int64_t length = std::min(mixed ? 16 + i * 97 % 225 : 128, tokens - offsets.back());
+    offsets.push_back(int32_t(offsets.back() + length));
+    squares += double(length) * double(length);
+  }
+  const auto sequences = int64_t(offsets.size()) - 1;
+  const std::vector<int32_t> begin(offsets.begin(), offsets.end() - 1);
+  const std::vector<int32_t> end(offsets.begin() + 1, offsets.end());
+  return {Tensor::from(offsets, {sequences + 1}), Tensor::from(begin, {sequences}),
+          Tensor::from(end, {sequences})};
+}
+
+// Largest difference over the largest magnitude.
+double relative_difference(const Tensor& a, const Tensor& b) {
+  const std::vector<float> x = a.to_vector<float>(), y = b.to_vector<float>();
+  float most = 0, largest = 0;
+  for (size_t i = 0; i < x.size(); ++i) {
+    most = std::max(most, std::abs(x[i] - y[i]));
+    largest = std::max(largest, std::abs(y[i]));
+  }
+  return double(most) / double(largest);
+}
+
+// Forward and backward by one of the two, which core/cuda/cudnn_attention.h is told by name.
+struct MeasuredAttention {
+  std::vector<double> forward, backward;  // seconds
+  Tensor y, dq;
+  std::string error;
+
+  void run(const char* name, const Tensors& qkv, const Tensor& dy, const AttentionRows& rows,
+           int64_t heads, bool counts) {
+    setenv("MINIM_ATTENTION", name, 1);
+    Generator generator;
+    Tensors own;
+    for (const Tensor& x : qkv) {
+      own.push_back(x.detach());
+      own.back().set_requires_grad();
+    }
+    try {
+      const Device device = dy.device();
+      const double there = seconds_of(
+          device, [&] { y = attention(own[0], own[1], own[2], rows, heads, 0.0f, generator); });
+      const double back = seconds_of(device, [&] { y.backward(dy); });
+      dq = own[0].grad();
+      if (!counts) return;
+      forward.push_back(there);
+      backward.push_back(back);
+    } catch (const Error& failure) {
+      error = failure.what();
+      std::ranges::replace(error, '"', '\'');
+    }
+  }
+};
+
+void bench_attention(Device device, int64_t tokens, bool mixed, int64_t rounds, int64_t heads) {
+  double squares = 0;
+  const AttentionRows here = rows_of(tokens, mixed, squares);
+  const AttentionRows rows = {here.query_offsets.to(device), here.key_begin.to(device),
+                              here.key_end.to(device)};
+  const int64_t dim = 64 * heads;
+  const auto noise = [&](uint64_t seed) {
+    const Tensor x = Tensor::empty({tokens, dim}, DType::f32, device);
+    fill_normal(x, 0.0, 1.0, seed, "bench");
+    return convert(x, DType::bf16);
+  };
+  const Tensors qkv = {noise(1), noise(2), noise(3)};
+  const Tensor dy = noise(4);
+  MeasuredAttention own, cudnn;
+  for (int64_t round = -3; round < rounds; ++round) {
+    own.run("own", qkv, dy, rows, heads, round >= 0);
+    if (cudnn.error.empty()) cudnn.run("cudnn", qkv, dy, rows, heads, round >= 0);
+  }
+  check(own.error.empty(), "{}", own.error);
+  // Two products in the forward, five in the backward.
+  const double product = 2.0 * squares * double(dim);
+  const auto figures = [&](const MeasuredAttention& of) {
+    const double there = median(of.forward), back = median(of.backward);
+    return fmt::format(R"({{"forward_ms": {:.4f}, "backward_ms": {:.4f}, )"
+                       R"("forward_tflops": {:.2f}, "backward_tflops": {:.2f}}})",
+                       1e3 * there, 1e3 * back, 2 * product / there / 1e12,
+                       5 * product / back / 1e12);
+  };
+  const std::string theirs =
+      cudnn.error.empty() ? figures(cudnn) : fmt::format(R"({{"error": "{}"}})", cudnn.error);
+  const bool both = cudnn.error.empty();
+  fmt::print(
+      R"({{"what": "attention", "device": "{}", "dtype": "bf16", "tokens": {}, )"
+      R"("sequences": {}, "lengths": "{}", "heads": {}, "own": {}, "cudnn": {}, )"
+      R"("difference": {}}})"
+      "\n",
+      device, tokens, here.key_begin.numel(), mixed ? "mixed" : "equal", heads, figures(own),
+      theirs,
+      both ? fmt::format(R"({{"y": {:.3g}, "dq": {:.3g}}})", relative_difference(own.y, cudnn.y),
+                         relative_difference(own.dq, cudnn.dq))
+           : "null");
+}
+
 }  // namespace
 
 int main(int count, char** values) {
@@ -123,13 +233,20 @@ int main(int count, char** values) {
   try {
     const std::string what = arguments.size() > 1 ? arguments[1] : "";
     const bool right = what == "copy" || (what == "step" && arguments.size() > 3) ||
-                       (what == "optimizer" && arguments.size() > 2);
-    check(right, "usage: bench_device DEVICE (step SEQUENCES LENGTH | optimizer NAME | copy)");
+                       (what == "optimizer" && arguments.size() > 2) ||
+                       (what == "attention" && arguments.size() > 3 &&
+                        (arguments[3] == "equal" || arguments[3] == "mixed"));
+    check(right,
+          "usage: bench_device DEVICE (step SEQUENCES LENGTH | optimizer NAME | attention TOKENS "
+          "(equal | mixed) | copy)");
     const Device device = Device::parse(arguments[0]);
     if (what == "step")
       bench_step(device, number(2, 16), number(3, 128), number(4, 20));
     else if (what == "optimizer")
       bench_optimizer(device, arguments[2], number(3, 20));
+    else if (what == "attention")
+      bench_attention(device, number(2, 2048), arguments[3] == "mixed", number(4, 20),
+                      number(5, 12));
     else
       fmt::print(R"({{"what": "copy", "device": "{}", "bytes_per_second": {:.4g}}})"
                  "\n",

@@ -20,6 +20,17 @@ struct SerialGroup {
     for (int64_t i = 0; i < n; ++i)
       f(i);
   }
+  // How many of `most` elements belong to one worker: the size of an array for each_own.
+  template <int most>
+  static constexpr int own = most;
+  // f(i, k) for each i in [0, n), n at most `most`: i is the k-th of its worker's elements, and
+  // what a kernel keeps of it from one call to the next lies in an array at k.
+  template <int most, class F>
+  HD void each_own(int64_t n, const F& f) const {
+#pragma GCC ivdep
+    for (int64_t i = 0; i < n; ++i)
+      f(i, i);
+  }
   // Sum of f(i) in the type that f returns; 0 for n = 0.
   template <class F>
   HD auto sum(int64_t n, const F& f) const {

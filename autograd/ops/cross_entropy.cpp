@@ -1,5 +1,6 @@
 #include "autograd/autocast.h"
 #include "autograd/ops.h"
+#include "autograd/ops/checked_indices.h"
 #include "autograd/ops/checks.h"
 #include "core/launch.h"
 #include "core/math.h"
@@ -134,8 +135,9 @@ static void with_targets(const Tensor& target, const Tensor& weight,
   });
 }
 
-static void check_targets(const Tensor& logits, const Tensor& target,
-                          const CrossEntropyOptions& options) {
+// The targets, once all is checked.
+static Tensor check_targets(const Tensor& logits, const Tensor& target,
+                            const CrossEntropyOptions& options) {
   check(logits.rank() == 2, "cross_entropy: logits {} must be [rows, classes]", logits.shape());
   check(target.shape() == Shape{logits.size(0)},
         "cross_entropy: target {} does not fit logits {} (one class per row)", target.shape(),
@@ -152,22 +154,17 @@ static void check_targets(const Tensor& logits, const Tensor& target,
     check(!grad_enabled() || !options.weight.requires_grad(),
           "cross_entropy: class weights {} get no gradient; pass detach()", options.weight.shape());
   }
-  const Tensor host = on_host(target);
-  dispatch_index(target.dtype(), "cross_entropy", [&]<class Id>() {
-    const auto values = host.values<Id>();
-    for (size_t row = 0; row < values.size(); ++row)
-      check(int64_t(values[row]) == options.ignore_index ||
-                (values[row] >= 0 && values[row] < classes),
-            "cross_entropy: target {} of row {} is outside the {} classes", values[row], row,
-            classes);
-  });
+  return checked_indices(
+      "cross_entropy", target, classes, options.ignore_index, [classes](int64_t c, int64_t row) {
+        return fmt::format("cross_entropy: target {} of row {} is outside the {} classes", c, row,
+                           classes);
+      });
 }
 
 Tensor cross_entropy(const Tensor& given_logits, const Tensor& any_target,
                      const CrossEntropyOptions& options) {
   const Tensor logits = to_full_precision(given_logits);
-  const Tensor x = logits.contiguous(), target = any_target.contiguous();
-  check_targets(x, target, options);
+  const Tensor x = logits.contiguous(), target = check_targets(x, any_target, options);
   const Tensor weight = options.weight.defined() ? options.weight.contiguous() : Tensor();
   const int64_t rows = x.size(0), classes = x.size(1);
   const DType computed = compute_dtype(x.dtype());

@@ -1,20 +1,23 @@
+#include <string>
+#include <string_view>
+
 #include "autograd/ops.h"
+#include "autograd/ops/add_rows.h"
+#include "autograd/ops/checked_indices.h"
 #include "autograd/ops/checks.h"
 #include "core/launch.h"
 
 namespace minim {
 
-// Throws at the first index outside [0, extent), before anything is read there.
-static void check_indices(std::string_view op, const Tensor& index, int64_t dim,
-                          const Shape& shape) {
-  const Tensor host = on_host(index);
-  dispatch_index(index.dtype(), op, [&]<class Id>() {
-    const auto values = host.values<Id>();
-    for (size_t i = 0; i < values.size(); ++i)
-      check(values[i] >= 0 && values[i] < shape[dim],
+// The indices, each in [0, extent) of the dim.
+static Tensor check_indices(std::string_view op, const Tensor& index, int64_t dim,
+                            const Shape& shape) {
+  return checked_indices(
+      op, index, shape[dim], {}, [op = std::string(op), dim, shape](int64_t value, int64_t place) {
+        return fmt::format(
             "{}: index {} at position {} is out of range for dim {} of shape {} (extent {})", op,
-            values[i], i, dim, shape, shape[dim]);
-  });
+            value, place, dim, shape, shape[dim]);
+      });
 }
 
 // --- gather ---
@@ -48,16 +51,16 @@ struct GatherBackward {
   }
 };
 
-Tensor gather(const Tensor& x, int64_t any_dim, const Tensor& index) {
+Tensor gather(const Tensor& x, int64_t any_dim, const Tensor& any_index) {
   check_floating("gather", x);
-  check_same_device("gather", x, index);
+  check_same_device("gather", x, any_index);
   const int dim = normalize_dim(any_dim, x.shape(), "gather");
-  bool fits = index.rank() == x.rank();
+  bool fits = any_index.rank() == x.rank();
   for (int i = 0; fits && i < x.rank(); ++i)
-    fits = i == dim || index.size(i) <= x.size(i);
+    fits = i == dim || any_index.size(i) <= x.size(i);
   check(fits, "gather: index {} does not fit {} (same rank, no larger except along dim {})",
-        index.shape(), x.shape(), any_dim);
-  check_indices("gather", index, dim, x.shape());
+        any_index.shape(), x.shape(), any_dim);
+  const Tensor index = check_indices("gather", any_index, dim, x.shape());
   const Tensor y = x.new_empty(index.shape());
   Shape still = x.strides();
   still[dim] = 0;
@@ -70,7 +73,7 @@ Tensor gather(const Tensor& x, int64_t any_dim, const Tensor& index) {
           GatherForward<T, Id>{y.data<T>(), x.data<T>(), index.data<Id>(), x.strides()[dim]});
     });
   });
-  return record("gather", y, {x, index},
+  return record("gather", y, {x, any_index},
                 [saved = Saved(index), shape = x.shape(), dim](const Tensor& dy) -> Tensors {
                   const Tensor& index = saved.get();
                   const Tensor dx = dy.new_zeros(shape, compute_dtype(dy.dtype()));
@@ -138,8 +141,8 @@ Tensor index_select(const Tensor& any_x, int64_t any_dim, const Tensor& any_inde
   check_same_device("index_select", any_x, any_index);
   const int dim = normalize_dim(any_dim, any_x.shape(), "index_select");
   check(any_index.rank() == 1, "index_select: index {} must have one dim", any_index.shape());
-  check_indices("index_select", any_index, dim, any_x.shape());
-  const Tensor x = any_x.contiguous(), index = any_index.contiguous();
+  const Tensor index = check_indices("index_select", any_index, dim, any_x.shape());
+  const Tensor x = any_x.contiguous();
   const int64_t extent = x.size(dim), n = index.numel();
   int64_t outer = 1, inner = 1;
   for (int i = 0; i < x.rank(); ++i)
@@ -159,6 +162,10 @@ Tensor index_select(const Tensor& any_x, int64_t any_dim, const Tensor& any_inde
                  inner](const Tensor& any_dy) -> Tensors {
                   const Tensor dy = any_dy.contiguous();
                   const Tensor dx = dy.new_zeros(full, compute_dtype(dy.dtype()));
+                  if (outer == 1) {
+                    add_rows(dx.view({extent, inner}, {inner, 1}), dy, index.get());
+                    return {convert(dx, dy.dtype()), Tensor()};
+                  }
                   dispatch_float(dy.dtype(), "index_select", [&]<class T>() {
                     dispatch_index(index.get().dtype(), "index_select", [&]<class Id>() {
                       using Kernel = IndexSelectBackward<T, Id>;

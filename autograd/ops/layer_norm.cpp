@@ -1,3 +1,6 @@
+#include <algorithm>
+#include <utility>
+
 #include "autograd/autocast.h"
 #include "autograd/ops.h"
 #include "autograd/ops/checks.h"
@@ -54,36 +57,88 @@ struct LayerNormBackward {
   }
 };
 
-// dweight and dbias of a block of columns, summed over all rows in order.
+// dweight and dbias of a block of columns, summed over a part of the rows in order.
+// dy, x: [rows, n]; dweight, dbias: [parts, n]
 template <class T>
 struct LayerNormWeightBackward {
-  static constexpr int64_t block = 64;
-  T *dweight, *dbias;
+  static constexpr int block = 64;
+  Compute<T>*dweight, *dbias;
   const T *dy, *x;
   const Compute<T>*mean, *rstd;
-  int64_t rows, n;
+  int64_t rows, n, height, blocks;  // rows of a part, blocks of columns
 
   template <class Group>
   HD void operator()(const Group& g, int64_t index) const {
     using R = Compute<T>;
-    const int64_t first = index * block;
+    const int64_t part = index / blocks, first = index % blocks * block;
     const int64_t width = first + block < n ? block : n - first;
-    R dw[block], db[block];
-    g.each(width, [&](int64_t i) { dw[i] = db[i] = R(0); });
-    for (int64_t row = 0; row < rows; ++row) {
+    const int64_t begin = part * height, end = begin + height < rows ? begin + height : rows;
+    R dw[Group::template own<block>], db[Group::template own<block>];
+    g.template each_own<block>(width, [&](int64_t, int64_t k) { dw[k] = db[k] = R(0); });
+    for (int64_t row = begin; row < end; ++row) {
       const T *in = x + row * n + first, *up = dy + row * n + first;
       const R m = mean[row], r = rstd[row];
-      g.each(width, [&](int64_t i) {
-        dw[i] += R(up[i]) * (R(in[i]) - m) * r;
-        db[i] += R(up[i]);
+      g.template each_own<block>(width, [&](int64_t i, int64_t k) {
+        dw[k] += R(up[i]) * (R(in[i]) - m) * r;
+        db[k] += R(up[i]);
       });
     }
-    g.each(width, [&](int64_t i) {
-      dweight[first + i] = T(dw[i]);
-      dbias[first + i] = T(db[i]);
+    R *to_weight = dweight + part * n + first, *to_bias = dbias + part * n + first;
+    g.template each_own<block>(width, [&](int64_t i, int64_t k) {
+      to_weight[i] = dw[k];
+      to_bias[i] = db[k];
     });
   }
 };
+
+// Adds up the parts of a column of dweight, or of dbias: columns n to 2 n.
+template <class T>
+struct LayerNormWeightSum {
+  T *dweight, *dbias;
+  const Compute<T>*weight_parts, *bias_parts;  // [parts, n]
+  int64_t parts, n;
+
+  template <class Group>
+  HD void operator()(const Group& g, int64_t column) const {
+    using R = Compute<T>;
+    const bool of_bias = column >= n;
+    const int64_t place = of_bias ? column - n : column;
+    const R* from = (of_bias ? bias_parts : weight_parts) + place;
+    const R total = g.sum(parts, [&](int64_t part) { return from[part * n]; });
+    if (g.leader()) (of_bias ? dbias : dweight)[place] = T(total);
+  }
+};
+
+// dweight and dbias. A device has work for all its processors only if it takes parts of the rows
+// side by side: as many as are worth it, whatever the device, so that all give the same bits.
+template <class T>
+static std::pair<Tensor, Tensor> weight_gradients(const Tensor& dy, const Tensor& x,
+                                                  const Tensor& mean, const Tensor& rstd,
+                                                  int64_t rows, int64_t n) {
+  using R = Compute<T>;
+  using Parts = LayerNormWeightBackward<T>;
+  constexpr int64_t least_height = 8, most_parts = 256;
+  const Device device = dy.device();
+  const int64_t wanted =
+      device.is_cpu() ? 1 : std::clamp(rows / least_height, int64_t(1), most_parts);
+  const int64_t height = (rows + wanted - 1) / wanted;
+  const int64_t parts = rows > 0 ? (rows + height - 1) / height : 1;
+  const int64_t blocks = (n + Parts::block - 1) / Parts::block;
+  const Tensor weight_parts = dy.new_empty({parts, n}, dtype_of<R>);
+  const Tensor bias_parts = dy.new_empty({parts, n}, dtype_of<R>);
+  // A warp of a device is enough for a block of columns.
+  launch_rows(device, parts * blocks, device.is_cpu() ? height * Parts::block : Parts::block,
+              Parts{weight_parts.data<R>(), bias_parts.data<R>(), dy.data<T>(), x.data<T>(),
+                    mean.data<R>(), rstd.data<R>(), rows, n, height, blocks});
+  if (parts == 1)
+    return {convert(weight_parts.view({n}, {1}), dy.dtype()),
+            convert(bias_parts.view({n}, {1}), dy.dtype())};
+  const Tensor dweight = dy.new_empty({n}), dbias = dy.new_empty({n});
+  launch_rows(device, 2 * n, parts,
+              LayerNormWeightSum<T>{dweight.data<T>(), dbias.data<T>(), weight_parts.data<R>(),
+                                    bias_parts.data<R>(), parts, n});
+  return {dweight, dbias};
+}
 
 Tensor layer_norm(const Tensor& given_x, const Tensor& given_weight, const Tensor& given_bias,
                   double eps) {
@@ -107,24 +162,20 @@ Tensor layer_norm(const Tensor& given_x, const Tensor& given_weight, const Tenso
                 LayerNormForward<T>{y.data<T>(), mean.data<R>(), rstd.data<R>(), x.data<T>(),
                                     w.data<T>(), b.data<T>(), n, R(eps)});
   });
-  return record(
-      "layer_norm", y, {any_x, weight, bias},
-      [x = Saved(x), w = Saved(w), mean, rstd, rows, n](const Tensor& any_dy) -> Tensors {
-        const Tensor dy = any_dy.contiguous(), dx = Tensor::empty_like(dy);
-        const Tensor dweight = dy.new_empty({n});
-        const Tensor dbias = dy.new_empty({n});
-        dispatch_float(dy.dtype(), "layer_norm", [&]<class T>() {
-          using R = Compute<T>;
-          launch_rows(dy.device(), rows, n,
-                      LayerNormBackward<T>{dx.data<T>(), dy.data<T>(), x.get().data<T>(),
-                                           w.get().data<T>(), mean.data<R>(), rstd.data<R>(), n});
-          using Weights = LayerNormWeightBackward<T>;
-          launch_rows(dy.device(), (n + Weights::block - 1) / Weights::block, rows * Weights::block,
-                      Weights{dweight.data<T>(), dbias.data<T>(), dy.data<T>(), x.get().data<T>(),
-                              mean.data<R>(), rstd.data<R>(), rows, n});
-        });
-        return {dx, dweight, dbias};
-      });
+  return record("layer_norm", y, {any_x, weight, bias},
+                [x = Saved(x), w = Saved(w), mean, rstd, rows, n](const Tensor& any_dy) -> Tensors {
+                  const Tensor dy = any_dy.contiguous(), dx = Tensor::empty_like(dy);
+                  std::pair<Tensor, Tensor> weights;
+                  dispatch_float(dy.dtype(), "layer_norm", [&]<class T>() {
+                    using R = Compute<T>;
+                    launch_rows(
+                        dy.device(), rows, n,
+                        LayerNormBackward<T>{dx.data<T>(), dy.data<T>(), x.get().data<T>(),
+                                             w.get().data<T>(), mean.data<R>(), rstd.data<R>(), n});
+                    weights = weight_gradients<T>(dy, x.get(), mean, rstd, rows, n);
+                  });
+                  return {dx, weights.first, weights.second};
+                });
 }
 
 }  // namespace minim

@@ -6,6 +6,7 @@
 #include <mutex>
 
 #include "core/cuda/device.h"
+#include "core/cuda/index_guard.h"
 #include "core/cuda/launch.h"
 #include "core/cuda/staging.h"
 #include "core/cuda/store.h"
@@ -57,6 +58,7 @@ Devices find_devices() {
 struct Context {
   cudaStream_t stream = nullptr;
   std::unique_ptr<cuda::Staging> staging;
+  std::unique_ptr<cuda::IndexGuard> index_guard;
 
   explicit Context(Device device) {
     const Devices devices = find_devices();
@@ -78,6 +80,7 @@ struct Context {
     }
     cuda::check_cuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "device: a stream");
     staging = std::make_unique<cuda::Staging>(stream);
+    index_guard = std::make_unique<cuda::IndexGuard>(stream);
   }
 };
 
@@ -150,12 +153,16 @@ constexpr Backend backend_of_cuda = {
     .copy_out =
         [](Device device, void* host, const void* from, size_t bytes) {
           check_not_recording("reads values from the device");
-          context(device).staging->copy_out(host, from, bytes);
+          const Context& used = context(device);
+          used.staging->copy_out(host, from, bytes);
+          used.index_guard->report();
         },
     .synchronize =
         [](Device device) {
           check_not_recording("waits for the device");
-          cuda::check_cuda(cudaStreamSynchronize(context(device).stream), "device: waiting");
+          const Context& used = context(device);
+          cuda::check_cuda(cudaStreamSynchronize(used.stream), "device: waiting");
+          used.index_guard->report();
         },
 };
 
@@ -171,6 +178,10 @@ std::string cuda::why_unavailable() {
 
 cudaStream_t cuda::stream(Device device) {
   return context(device).stream;
+}
+
+cuda::IndexGuard& cuda::index_guard(Device device) {
+  return *context(device).index_guard;
 }
 
 const Backend& cuda_backend() {

@@ -43,6 +43,17 @@ struct ThreadGroup {
     for (int64_t i = self().index(); i < n; i += self().size())
       f(i);
   }
+  // How many of `most` elements belong to one thread: the size of an array for each_own.
+  template <int most>
+  static constexpr int own = (most + warp_lanes - 1) / warp_lanes;
+  // f(i, k) for each i in [0, n), n at most `most`: i is the k-th of its thread's elements, and
+  // what a kernel keeps of it from one call to the next lies in an array at k. The loop is
+  // unrolled, so that such arrays are registers.
+  template <int most, class F>
+  __device__ void each_own(int64_t n, const F& f) const {
+    for (int k = 0; k < own<most>; ++k)
+      if (const int64_t i = self().index() + int64_t(k) * self().size(); i < n) f(i, k);
+  }
   // Sum of f(i) in the type that f returns; 0 for n = 0.
   template <class F>
   __device__ auto sum(int64_t n, const F& f) const {

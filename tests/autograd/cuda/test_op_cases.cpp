@@ -158,5 +158,97 @@ TEST_CASE("long rows and long sums on a device are those of the CPU" * needs_dev
       [](const Tensors& in) { return embedding(in[0], in[1], 2); });
 }
 
+// Gradients are quarters up to 16, of which every sum of so many is exact in any order.
+TEST_CASE("rows of an embedding on a device add up as often as their ids occur" * needs_device) {
+  struct Size {
+    int64_t tokens, rows, dim;
+  };
+  for (const auto [tokens, rows, dim] : {Size{1, 3, 5},
+                                         {15, 4, 64},
+                                         {16, 1, 65},
+                                         {17, 5, 3},
+                                         {255, 40, 2},
+                                         {256, 1, 1},
+                                         {257, 300, 3},
+                                         {700, 7, 130},
+                                         {4097, 1, 1},
+                                         {4500, 900, 1}})
+    for (const bool padded : {false, true}) {
+      CAPTURE(tokens);
+      CAPTURE(rows);
+      CAPTURE(padded);
+      memory::release_pool();
+      std::vector<int64_t> ids;
+      std::vector<float> dy;
+      for (int64_t i = 0; i < tokens; ++i)
+        ids.push_back((i * i + i / 3) % rows);
+      for (int64_t i = 0; i < tokens * dim; ++i)
+        dy.push_back(float(i * 7 % 129 - 64) / 4);
+      std::vector<std::vector<float>> sums;
+      for (const Device device : {Device::cpu(), Device::cuda()}) {
+        Tensor weight = Tensor::zeros({rows, dim}, DType::f32, device);
+        weight.set_requires_grad();
+        embedding(weight, Tensor::from(ids, {tokens}, device),
+                  padded ? std::optional(rows - 1) : std::nullopt)
+            .backward(Tensor::from(dy, {tokens, dim}, device));
+        sums.push_back(weight.grad().to_vector<float>());
+      }
+      CHECK(sums[0] == sums[1]);
+    }
+}
+
+TEST_CASE("weights of layer_norm on a device get the gradients of all rows" * needs_device) {
+  for (const auto& shape : {Shape{1, 3}, {7, 64}, {8, 65}, {17, 130}, {300, 5}, {2100, 3}}) {
+    CAPTURE(shape);
+    compare({"layer_norm",
+             {{shape}, {{shape[1]}}, {{shape[1]}}},
+             [](const Tensors& in) { return layer_norm(in[0], in[1], in[2], 1e-5); }},
+            shape[0] > 100 ? DType::f64 : DType::f32, Layout::contiguous);
+  }
+}
+
+// What the host does not know of indices: those that the device has computed.
+TEST_CASE("an index out of range that a device has computed is reported at the next wait" *
+          needs_device) {
+  const Device gpu = Device::cuda();
+  const auto computed = [&](const std::vector<int64_t>& ids) {
+    const Tensor there = Tensor::empty({int64_t(ids.size())}, DType::i64, gpu);
+    copy(there, convert(Tensor::from(std::vector<double>(ids.begin(), ids.end()),
+                                     {int64_t(ids.size())}, gpu),
+                        DType::i64));
+    return there;
+  };
+  const auto error_of = [](const auto& work) -> std::string {
+    try {
+      work();
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "";
+  };
+  const std::string end =
+      "; the device found it, and what it has computed since then does not count";
+  const Tensor table = rand({5, 3}, 2).to(gpu), logits = rand({4, 3}, 3).to(gpu);
+
+  const Tensor right = embedding(table, computed({4, 0, 4}));
+  CHECK(right.to_vector<float>() ==
+        embedding(table, Tensor::from(std::vector<int64_t>{4, 0, 4}, {3}, gpu)).to_vector<float>());
+
+  const Tensor y = embedding(table, computed({1, 9, -2}));  // neither throws nor waits
+  const Tensor loss = cross_entropy(logits, computed({0, 1, 3, 2}));
+  CHECK(error_of([&] { loss.item(); }) ==
+        "embedding: id 9 at position 1 is outside a table of 5 rows" + end);
+  CHECK(error_of([&] { loss.item(); }).empty());  // once
+
+  const Tensor other = cross_entropy(logits, computed({0, -100, 3, 2}));
+  CHECK(error_of([&] { other.item(); }) ==
+        "cross_entropy: target 3 of row 2 is outside the 3 classes" + end);
+  const Tensor picked = index_select(logits, 1, computed({0, -1}));
+  CHECK(
+      error_of([&] { picked.to_vector<float>(); }) ==
+      "index_select: index -1 at position 1 is out of range for dim 1 of shape [4, 3] (extent 3)" +
+          end);
+}
+
 }  // namespace
 }  // namespace minim
