@@ -13,6 +13,7 @@
 #include <chrono>
 #include <cmath>
 #include <cstdlib>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,7 @@
 
 #include "autograd/ops.h"
 #include "core/backend.h"
+#include "core/cuda/graph.h"
 #include "models/distilbert.h"
 #include "optim/clip.h"
 #include "optim/make_optimizer.h"
@@ -149,35 +151,60 @@ double relative_difference(const Tensor& a, const Tensor& b) {
   return double(most) / double(largest);
 }
 
-// Forward and backward by one of the two, which core/cuda/cudnn_attention.h is told by name.
-struct MeasuredAttention {
-  std::vector<double> forward, backward;  // seconds
-  Tensor y, dq;
-  std::string error;
-
-  void run(const char* name, const Tensors& qkv, const Tensor& dy, const AttentionRows& rows,
-           int64_t heads, bool counts) {
+// Forward and backward by one of the two, which core/cuda/cudnn_attention.h is told by name: each
+// as a graph, so that the host's share of the work is not measured.
+class MeasuredAttention {
+ public:
+  MeasuredAttention(const char* name, const Tensors& qkv, const Tensor& dy,
+                    const AttentionRows& rows, int64_t heads)
+      : device_(dy.device()), segment_(device_) {
     setenv("MINIM_ATTENTION", name, 1);
     Generator generator;
-    Tensors own;
     for (const Tensor& x : qkv) {
-      own.push_back(x.detach());
-      own.back().set_requires_grad();
+      qkv_.push_back(x.detach());
+      qkv_.back().set_requires_grad();
     }
+    const auto compute = [&] {
+      return attention(qkv_[0], qkv_[1], qkv_[2], rows, heads, 0.0f, generator);
+    };
     try {
-      const Device device = dy.device();
-      const double there = seconds_of(
-          device, [&] { y = attention(own[0], own[1], own[2], rows, heads, 0.0f, generator); });
-      const double back = seconds_of(device, [&] { y.backward(dy); });
-      dq = own[0].grad();
-      if (!counts) return;
-      forward.push_back(there);
-      backward.push_back(back);
+      y = compute();  // plans are made here
+      y.backward(dy);
+      dq = qkv_[0].grad();
+      for (const Tensor& x : qkv_)
+        Tensor(x).set_grad(Tensor());
+      const memory::Segment::Use use(segment_);
+      forward_ = std::make_unique<cuda::Graph>(device_, [&] { recorded_ = compute(); });
+      backward_ = std::make_unique<cuda::Graph>(device_, [&] { recorded_.backward(dy); });
     } catch (const Error& failure) {
       error = failure.what();
       std::ranges::replace(error, '"', '\'');
     }
   }
+
+  void run(int64_t launches) {
+    const auto seconds_of_one = [&](const cuda::Graph& graph) {
+      return seconds_of(device_,
+                        [&] {
+                          for (int64_t i = 0; i < launches; ++i)
+                            graph.launch();
+                        }) /
+             double(launches);
+    };
+    forward.push_back(seconds_of_one(*forward_));
+    backward.push_back(seconds_of_one(*backward_));
+  }
+
+  std::vector<double> forward, backward;  // seconds
+  Tensor y, dq;
+  std::string error;  // or empty
+
+ private:
+  Device device_;
+  memory::Segment segment_;
+  Tensors qkv_;
+  Tensor recorded_;
+  std::unique_ptr<cuda::Graph> forward_, backward_;
 };
 
 void bench_attention(Device device, int64_t tokens, bool mixed, int64_t rounds, int64_t heads) {
@@ -193,12 +220,14 @@ void bench_attention(Device device, int64_t tokens, bool mixed, int64_t rounds, 
   };
   const Tensors qkv = {noise(1), noise(2), noise(3)};
   const Tensor dy = noise(4);
-  MeasuredAttention own, cudnn;
-  for (int64_t round = -3; round < rounds; ++round) {
-    own.run("own", qkv, dy, rows, heads, round >= 0);
-    if (cudnn.error.empty()) cudnn.run("cudnn", qkv, dy, rows, heads, round >= 0);
-  }
+  MeasuredAttention own("own", qkv, dy, rows, heads), cudnn("cudnn", qkv, dy, rows, heads);
   check(own.error.empty(), "{}", own.error);
+  const bool both = cudnn.error.empty();
+  const int64_t launches = std::min<int64_t>(rounds, 10);
+  for (int64_t round = 0; round < rounds; ++round) {
+    own.run(launches);
+    if (both) cudnn.run(launches);
+  }
   // Two products in the forward, five in the backward.
   const double product = 2.0 * squares * double(dim);
   const auto figures = [&](const MeasuredAttention& of) {
@@ -210,7 +239,6 @@ void bench_attention(Device device, int64_t tokens, bool mixed, int64_t rounds, 
   };
   const std::string theirs =
       cudnn.error.empty() ? figures(cudnn) : fmt::format(R"({{"error": "{}"}})", cudnn.error);
-  const bool both = cudnn.error.empty();
   fmt::print(
       R"({{"what": "attention", "device": "{}", "dtype": "bf16", "tokens": {}, )"
       R"("sequences": {}, "lengths": "{}", "heads": {}, "own": {}, "cudnn": {}, )"
