@@ -14,13 +14,12 @@ namespace minim {
 Tensor checked_indices(std::string_view op, const Tensor& indices, int64_t extent,
                        std::optional<int64_t> ignored,
                        std::function<std::string(int64_t value, int64_t place)> describe) {
-  dispatch_index(indices.dtype(), op, []<class Id>() {});
 #if defined(MINIM_WITH_CUDA)
   // What a recorded step checks must be known: nobody would be told of what a later run finds.
   if (!indices.device().is_cpu() && !indices.impl()->storage->on_host().defined() &&
       Recording::current() == nullptr && extent > 0)
     return cuda::index_guard(indices.device())
-        .guard(indices.contiguous(), extent, ignored, std::move(describe));
+        .guard(op, indices.contiguous(), extent, ignored, std::move(describe));
 #endif
   const Tensor host = indices.to(Device::cpu()).contiguous();
   dispatch_index(host.dtype(), op, [&]<class Id>() {

@@ -42,8 +42,8 @@ struct GuardIndices {
   }
 };
 
-Tensor IndexGuard::guard(const Tensor& indices, int64_t extent, std::optional<int64_t> ignored,
-                         DescribeIndex describe) {
+Tensor IndexGuard::guard(std::string_view op, const Tensor& indices, int64_t extent,
+                         std::optional<int64_t> ignored, DescribeIndex describe) {
   const std::lock_guard lock(mutex_);
   if (note_ == nullptr) {
     void* memory = nullptr;
@@ -53,7 +53,7 @@ Tensor IndexGuard::guard(const Tensor& indices, int64_t extent, std::optional<in
   }
   const Tensor safe = Tensor::empty_like(indices);
   const int64_t number = ++checks_;
-  dispatch_index(indices.dtype(), "index", [&]<class Id>() {
+  dispatch_index(indices.dtype(), op, [&]<class Id>() {
     // As one long row, whatever its length: by a block of threads.
     minim::launch_rows(indices.device(), 1, element_grain,
                        GuardIndices<Id>{safe.data<Id>(), note_, indices.data<Id>(), indices.numel(),

@@ -6,6 +6,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include <cuda_runtime_api.h>
 
@@ -23,9 +24,9 @@ class IndexGuard {
   explicit IndexGuard(cudaStream_t stream) : stream_(stream) {}
 
   // A copy of contiguous i32 or i64 `indices` in which those neither in [0, extent) nor `ignored`
-  // are 0. The extent is positive.
-  Tensor guard(const Tensor& indices, int64_t extent, std::optional<int64_t> ignored,
-               DescribeIndex describe);
+  // are 0. The extent is positive. `op` begins the text for other dtypes.
+  Tensor guard(std::string_view op, const Tensor& indices, int64_t extent,
+               std::optional<int64_t> ignored, DescribeIndex describe);
   // Once the stream's work is done: throws Error with the description of the first index that was
   // out of range since the last call. Costs nothing where nothing was guarded.
   void report();
