@@ -58,7 +58,7 @@ class Copy:
             return False, "the tests do not end"
         lines = [line.strip() for line in (result.stderr + result.stdout).splitlines() if line.strip()]
         said = [line for line in lines if line.startswith("cuda emulator:")] + \
-               [line for line in lines if "ERROR:" in line and "crashed" not in line]
+               [line for line in lines if "ERROR:" in line and "CRASHED" not in line]
         if result.returncode != 0:
             return bool(said), (said or [f"status {result.returncode} without a finding"])[0][:110]
         passed = [line for line in lines if "test cases:" in line]
