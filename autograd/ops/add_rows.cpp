@@ -31,7 +31,8 @@ struct AddRows {
 
 // A device sorts the indices first: chunks of them by counting, then all chunks into one. What is
 // equal keeps its order, and what is skipped comes last. Then there is a run of places for each
-// index; pieces of runs are summed side by side.
+// index; pieces of runs are summed side by side. A run is cut at the same places whatever others
+// there are, so that zeros that fill up a batch change no bit.
 
 inline constexpr int32_t skipped = std::numeric_limits<int32_t>::max();
 
@@ -58,20 +59,24 @@ struct SortChunks {
   HD int32_t id(int64_t i) const { return int64_t(index[i]) == skip ? skipped : int32_t(index[i]); }
 };
 
-// The same for an element of a sorted chunk among all.
+// The same for an element of a sorted chunk among all; and where the run of its index begins.
 struct MergeChunks {
-  int32_t *sorted, *order;      // [n]
-  const int32_t *ids, *places;  // of SortChunks
+  int32_t *sorted, *order, *first;  // [n]
+  const int32_t *ids, *places;      // of SortChunks
   int64_t n, chunk;
 
   HD void operator()(int64_t i) const {
     const int64_t mine = i / chunk;
     const int32_t own = ids[i];
-    int64_t rank = i % chunk;
-    for (int64_t other = 0; other * chunk < n; ++other)
-      if (other != mine) rank += before(other * chunk, own, other < mine);
+    int64_t rank = i % chunk, smaller = 0;
+    for (int64_t other = 0; other * chunk < n; ++other) {
+      const int64_t less = before(other * chunk, own, false);
+      smaller += less;
+      if (other != mine) rank += other < mine ? before(other * chunk, own, true) : less;
+    }
     sorted[rank] = own;
     order[rank] = places[i];
+    first[rank] = int32_t(smaller);
   }
 
  private:
@@ -89,86 +94,98 @@ struct MergeChunks {
   }
 };
 
-// Where a piece of `length` sorted places begins and ends, and which of its runs go beyond it.
-struct RunPieces {
-  const int32_t *sorted, *order;
-  int64_t n, length;
+// The runs of the sorted indices, in pieces of `length` places; the last piece of a run is shorter,
+// or there is none.
+struct Runs {
+  static constexpr int64_t length = 32;
+  const int32_t *sorted, *order, *first;
+  int64_t n;
 
-  HD int64_t count() const { return (n + length - 1) / length; }
-  HD int64_t begin(int64_t piece) const { return piece * length; }
-  HD int64_t end(int64_t piece) const {
-    return (piece + 1) * length < n ? (piece + 1) * length : n;
+  // Are all places of the piece that begins there of one run?
+  HD bool is_full(int64_t at) const {
+    return at + length <= n && sorted[at + length - 1] == sorted[at];
   }
-  // Does the run of the place go on from the one before?
-  HD bool continues(int64_t place) const {
-    return place > 0 && place < n && sorted[place] == sorted[place - 1];
+  // Has the run that begins there more than one piece?
+  HD bool is_long(int64_t begin) const {
+    return begin + length < n && sorted[begin + length] == sorted[begin];
   }
+  // A number that no other full piece has: in each lies one multiple of the length.
+  HD static int64_t number(int64_t at) { return (at + length - 1) / length; }
 };
 
-// Sums the runs of a piece, for a block of columns. A run that lies in the piece is added to its
-// row; one that the piece before began is its head, another that goes on in the next its tail.
+// Adds the rows of places from `at` on that have one index to sums: `count` of them, or fewer where
+// the run ends before. g: the group, width: of the block of columns that begins at `first`
+template <int block, class T, class Group>
+HD void sum_places(const Group& g, Compute<T>* sum, const Runs& runs, const T* from, int64_t at,
+                   int64_t count, int64_t dim, int64_t first, int64_t width) {
+  const int32_t id = runs.sorted[at];
+  for (int64_t k = at; k < at + count && k < runs.n && runs.sorted[k] == id; ++k) {
+    const T* line = from + int64_t(runs.order[k]) * dim + first;
+    g.template each_own<block>(width,
+                               [&](int64_t i, int64_t own) { sum[own] += Compute<T>(line[i]); });
+  }
+}
+
+// Sums the piece of a run that begins at a place, for a block of columns. A run of one piece is
+// added to its row.
 template <class T>
-struct SumRuns {
+struct SumPieces {
   static constexpr int block = 64;
-  Compute<T>*to, *heads, *tails;  // [rows, dim], [pieces, dim], the same
+  Compute<T>*to, *pieces;  // [rows, dim], [numbers of pieces, dim]
   const T* from;
-  RunPieces runs;
+  Runs runs;
   int64_t dim, blocks;
 
   template <class Group>
   HD void operator()(const Group& g, int64_t index) const {
     using R = Compute<T>;
-    const int64_t piece = index / blocks, first = index % blocks * block;
+    const int64_t at = index / blocks, begin = runs.first[at];
+    const int32_t id = runs.sorted[at];
+    if ((at - begin) % Runs::length != 0 || id == skipped) return;
+    const bool is_long = runs.is_long(begin);
+    if (is_long && !runs.is_full(at)) return;  // left to JoinPieces
+    const int64_t first = index % blocks * block;
     const int64_t width = first + block < dim ? block : dim - first;
-    const int64_t begin = runs.begin(piece), end = runs.end(piece);
     R sum[Group::template own<block>];
-    for (int64_t at = begin; at < end;) {
-      const int32_t id = runs.sorted[at];
-      if (id == skipped) return;
-      const bool is_head = at == begin && runs.continues(at);
-      g.template each_own<block>(width, [&](int64_t, int64_t k) { sum[k] = R(0); });
-      for (; at < end && runs.sorted[at] == id; ++at) {
-        const T* line = from + int64_t(runs.order[at]) * dim + first;
-        g.template each_own<block>(width, [&](int64_t i, int64_t k) { sum[k] += R(line[i]); });
-      }
-      if (is_head || (at == end && runs.continues(at))) {
-        R* part = (is_head ? heads : tails) + piece * dim + first;
-        g.template each_own<block>(width, [&](int64_t i, int64_t k) { part[i] = sum[k]; });
-      } else {
-        R* row = to + int64_t(id) * dim + first;
-        g.template each_own<block>(width, [&](int64_t i, int64_t k) { row[i] += sum[k]; });
-      }
-    }
+    g.template each_own<block>(width, [&](int64_t, int64_t k) { sum[k] = R(0); });
+    sum_places<block>(g, sum, runs, from, at, Runs::length, dim, first, width);
+    R* out = (is_long ? pieces + Runs::number(at) * dim : to + int64_t(id) * dim) + first;
+    g.template each_own<block>(
+        width, [&](int64_t i, int64_t k) { out[i] = is_long ? sum[k] : out[i] + sum[k]; });
   }
 };
 
-// Adds a run that begins in a piece and goes beyond it to its row: its tail and the heads behind.
-template <class R>
-struct JoinRuns {
+// Adds a run of several pieces to its row: the sums of the full ones, then the rest. The run is the
+// one whose first piece has the number.
+template <class T>
+struct JoinPieces {
   static constexpr int block = 64;
-  R* to;
-  const R *heads, *tails;
-  RunPieces runs;
+  Compute<T>* to;
+  const Compute<T>* pieces;
+  const T* from;
+  Runs runs;
   int64_t dim, blocks;
 
   template <class Group>
   HD void operator()(const Group& g, int64_t index) const {
-    const int64_t piece = index / blocks, first = index % blocks * block;
+    using R = Compute<T>;
+    const int64_t number = index / blocks;
+    const int64_t begin = runs.first[number * Runs::length];
+    const int32_t id = runs.sorted[begin];
+    if (Runs::number(begin) != number || id == skipped || !runs.is_long(begin)) return;
+    const int64_t first = index % blocks * block;
     const int64_t width = first + block < dim ? block : dim - first;
-    const int64_t begin = runs.begin(piece), end = runs.end(piece);
-    const int32_t id = runs.sorted[end - 1];
-    if (id == skipped || !runs.continues(end)) return;
-    if (runs.sorted[begin] == id && runs.continues(begin)) return;  // an earlier one's
-    R sum[Group::template own<block>];
-    g.template each_own<block>(
-        width, [&](int64_t i, int64_t k) { sum[k] = tails[piece * dim + first + i]; });
-    for (int64_t next = piece + 1; next < runs.count() && runs.sorted[runs.begin(next)] == id;
-         ++next) {
-      const R* head = heads + next * dim + first;
-      g.template each_own<block>(width, [&](int64_t i, int64_t k) { sum[k] += head[i]; });
+    R sum[Group::template own<block>], rest[Group::template own<block>];
+    g.template each_own<block>(width, [&](int64_t, int64_t k) { sum[k] = rest[k] = R(0); });
+    int64_t at = begin;
+    for (; at < runs.n && runs.sorted[at] == id && runs.is_full(at); at += Runs::length) {
+      const R* piece = pieces + Runs::number(at) * dim + first;
+      g.template each_own<block>(width, [&](int64_t i, int64_t k) { sum[k] += piece[i]; });
     }
+    if (at < runs.n && runs.sorted[at] == id)
+      sum_places<block>(g, rest, runs, from, at, Runs::length, dim, first, width);
     R* row = to + int64_t(id) * dim + first;
-    g.template each_own<block>(width, [&](int64_t i, int64_t k) { row[i] += sum[k]; });
+    g.template each_own<block>(width, [&](int64_t i, int64_t k) { row[i] += sum[k] + rest[k]; });
   }
 };
 
@@ -185,31 +202,26 @@ static void add_sorted_rows(const Tensor& to, const Tensor& from, const Tensor& 
   if (n == 0) return;
   // The work of the first kernel grows with the chunk, that of the second with their number.
   const int64_t chunk = n <= 4096 ? 256 : 1024;
-  Tensor ids = to.new_empty({n}, DType::i32), places = to.new_empty({n}, DType::i32);
+  const auto integers = [&] { return to.new_empty({n}, DType::i32); };
+  const Tensor ids = integers(), places = integers();
   launch_elements(device, n,
                   SortChunks<Id>{ids.data<int32_t>(), places.data<int32_t>(), index.data<Id>(), n,
                                  chunk, skip});
-  if (n > chunk) {
-    const Tensor sorted = to.new_empty({n}, DType::i32), order = to.new_empty({n}, DType::i32);
-    launch_elements(device, n,
-                    MergeChunks{sorted.data<int32_t>(), order.data<int32_t>(), ids.data<int32_t>(),
-                                places.data<int32_t>(), n, chunk});
-    ids = sorted;
-    places = order;
-  }
+  const Tensor sorted = integers(), order = integers(), first = integers();
+  launch_elements(device, n,
+                  MergeChunks{sorted.data<int32_t>(), order.data<int32_t>(), first.data<int32_t>(),
+                              ids.data<int32_t>(), places.data<int32_t>(), n, chunk});
 
-  constexpr int64_t least_length = 16, most_pieces = 256;
-  const int64_t length = std::max(least_length, (n + most_pieces - 1) / most_pieces);
-  const RunPieces runs{ids.data<int32_t>(), places.data<int32_t>(), n, length};
-  const int64_t pieces = runs.count(), blocks = (dim + SumRuns<T>::block - 1) / SumRuns<T>::block;
-  const Tensor heads = to.new_empty({pieces, dim}), tails = to.new_empty({pieces, dim});
+  const Runs runs{sorted.data<int32_t>(), order.data<int32_t>(), first.data<int32_t>(), n};
+  const int64_t blocks = (dim + SumPieces<T>::block - 1) / SumPieces<T>::block;
+  const int64_t numbers = (n + Runs::length - 1) / Runs::length;
+  const Tensor pieces = to.new_empty({numbers, dim});
   // A warp is enough for a block of columns.
-  launch_rows(device, pieces * blocks, SumRuns<T>::block,
-              SumRuns<T>{to.data<R>(), heads.data<R>(), tails.data<R>(), from.data<T>(), runs, dim,
-                         blocks});
-  if (pieces > 1)
-    launch_rows(device, (pieces - 1) * blocks, JoinRuns<R>::block,
-                JoinRuns<R>{to.data<R>(), heads.data<R>(), tails.data<R>(), runs, dim, blocks});
+  launch_rows(device, n * blocks, SumPieces<T>::block,
+              SumPieces<T>{to.data<R>(), pieces.data<R>(), from.data<T>(), runs, dim, blocks});
+  if (n > Runs::length)
+    launch_rows(device, numbers * blocks, JoinPieces<T>::block,
+                JoinPieces<T>{to.data<R>(), pieces.data<R>(), from.data<T>(), runs, dim, blocks});
 }
 
 void add_rows(const Tensor& to, const Tensor& from, const Tensor& index, int64_t skip) {

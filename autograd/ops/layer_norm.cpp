@@ -1,4 +1,3 @@
-#include <algorithm>
 #include <utility>
 
 #include "autograd/autocast.h"
@@ -110,19 +109,18 @@ struct LayerNormWeightSum {
 };
 
 // dweight and dbias. A device has work for all its processors only if it takes parts of the rows
-// side by side: as many as are worth it, whatever the device, so that all give the same bits.
+// side by side; they are as high whatever the number of rows, so that rows of zeros at the end,
+// which fill up a batch, change no bit.
 template <class T>
 static std::pair<Tensor, Tensor> weight_gradients(const Tensor& dy, const Tensor& x,
                                                   const Tensor& mean, const Tensor& rstd,
                                                   int64_t rows, int64_t n) {
   using R = Compute<T>;
   using Parts = LayerNormWeightBackward<T>;
-  constexpr int64_t least_height = 8, most_parts = 256;
+  constexpr int64_t height_on_device = 32;
   const Device device = dy.device();
-  const int64_t wanted =
-      device.is_cpu() ? 1 : std::clamp(rows / least_height, int64_t(1), most_parts);
-  const int64_t height = (rows + wanted - 1) / wanted;
-  const int64_t parts = rows > 0 ? (rows + height - 1) / height : 1;
+  const int64_t height = device.is_cpu() ? rows : height_on_device;
+  const int64_t parts = rows > height ? (rows + height - 1) / height : 1;
   const int64_t blocks = (n + Parts::block - 1) / Parts::block;
   const Tensor weight_parts = dy.new_empty({parts, n}, dtype_of<R>);
   const Tensor bias_parts = dy.new_empty({parts, n}, dtype_of<R>);
@@ -134,7 +132,7 @@ static std::pair<Tensor, Tensor> weight_gradients(const Tensor& dy, const Tensor
     return {convert(weight_parts.view({n}, {1}), dy.dtype()),
             convert(bias_parts.view({n}, {1}), dy.dtype())};
   const Tensor dweight = dy.new_empty({n}), dbias = dy.new_empty({n});
-  launch_rows(device, 2 * n, parts,
+  launch_rows(device, 2 * n, 1,  // by warps, whatever the number of parts
               LayerNormWeightSum<T>{dweight.data<T>(), dbias.data<T>(), weight_parts.data<R>(),
                                     bias_parts.data<R>(), parts, n});
   return {dweight, dbias};

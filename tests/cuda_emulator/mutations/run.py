@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Breaks the real kernels in one place after the other: the emulated tests must notice each time.
 
-usage: run.py BUILD [--from N] [--to N] [--folder DIR]
+usage: run.py BUILD [--numbers 1-7,12] [--folder DIR]
 
 BUILD is an emulated build folder of this tree (-Dcuda=emulated). All is done in a copy of both, where the
 tests must pass at first. An entry of mutations.json is
@@ -67,15 +67,21 @@ class Copy:
         return False, "all tests pass"
 
 
+def numbers(text):
+    """The numbers in 1-7,12."""
+    ends = [part.split("-") for part in text.split(",")]
+    return {number for end in ends for number in range(int(end[0]), int(end[-1]) + 1)}
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("build")
-    parser.add_argument("--from", dest="first", type=int, default=1, help="number of the first mutation")
-    parser.add_argument("--to", dest="last", type=int, default=10**9, help="number of the last one")
-    parser.add_argument("--folder", type=pathlib.Path, help="where to copy to and to leave the copy; a new one is made and removed")
+    parser.add_argument("--numbers", type=numbers, help="of the mutations, all if not given: 1-7,12")
+    parser.add_argument("--folder", type=pathlib.Path, 
+                        help="where to copy to and to leave the copy; if not given, a new one that is removed")
     options = parser.parse_args()
     mutations = [(number, entry) for number, entry in enumerate(json.loads(MUTATIONS.read_text()), 1)
-                 if options.first <= number <= options.last]
+                 if options.numbers is None or number in options.numbers]
     folder = options.folder or pathlib.Path(tempfile.mkdtemp(prefix="mutations-"))
     try:
         return run(Copy(options.build, folder), mutations)
