@@ -8,17 +8,13 @@
 #include "core/error.h"
 #include "train/page.h"
 #include "train/plot.h"
+#include "train/table.h"
 
 namespace minim::train {
 
 namespace {
 
 constexpr size_t longest_name = 34;  // code points; longer ones are cut
-
-// Code points, which is near enough to letters.
-double length_of(const std::string& text) {
-  return double(std::ranges::count_if(text, [](char c) { return (uint8_t(c) & 0xc0) != 0x80; }));
-}
 
 }  // namespace
 
@@ -29,7 +25,7 @@ std::string heat_map_svg(const ConfusionMatrix& matrix, const std::vector<std::s
   const double letters = std::clamp(cell * 0.82, 9.0, 12.0);
   double longest = 0;
   for (const std::string& label : labels)
-    longest = std::max(longest, length_of(shortened(label, longest_name)));
+    longest = std::max(longest, double(code_points(shortened(label, longest_name))));
   const double margin = std::max(90.0, 0.58 * letters * longest + 10);
   const double side = cell * double(n);
   // Names above lean to the right where there is room for that, which the last one needs too.

@@ -13,13 +13,15 @@ body { font: 15px/1.5 system-ui, sans-serif; max-width: 1080px; margin: 2rem aut
   color: var(--ink); background: var(--paper); }
 h1 { font-size: 1.4rem; overflow-wrap: anywhere; } h2 { font-size: 1.05rem; margin-top: 2.2rem; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; white-space: nowrap; }
-th, td { padding: 0.25rem 0.8rem; text-align: right; border-bottom: 1px solid #8884;
+th, td { padding: 0.25rem 0.65rem; text-align: right; border-bottom: 1px solid #8884;
   vertical-align: top; }
-th { font-weight: 600; } th:first-child, td:first-child { text-align: left; padding-left: 0; }
+th { font-weight: 600; white-space: normal; vertical-align: bottom; } th:first-child, td:first-child { text-align: left; padding-left: 0; }
 .prose th, .prose td { text-align: left; white-space: normal; }
 .prose td + td { min-width: 3rem; } .prose td:last-child { min-width: 16rem; }
-.wide { overflow-x: auto; }
-.plots { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 480px), 1fr)); }
+.last-left th:last-child, .last-left td:last-child { text-align: left; }
+.wide { overflow-x: auto; } .unseen { visibility: hidden; }
+.plots { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 480px), 1fr));
+  gap: 1.2rem 0; align-items: start; }
 .tiles { display: flex; flex-wrap: wrap; gap: 0.4rem 2.4rem; margin: 1rem 0; padding: 0; }
 .tiles div { min-width: 6rem; } .tiles b { display: block; font-size: 1.35rem; font-weight: 600; }
 .bar { display: block; height: 6px; margin: 3px 0; background: var(--s0); min-width: 1px; }

@@ -54,14 +54,13 @@ std::string plot_of(const std::string& title, const std::string& unit,
     epochs.insert(epochs.end(), curve.epochs.begin(), curve.epochs.end());
   }
   if (epochs.size() < 2) return "";
-  Plot plot(title, {"epoch", 0, std::max(std::ranges::max(epochs), 1e-9)},
-            axis_around(unit, values));
+  Axis y = axis_around(unit, values);
+  if (unit == "share") y.high = std::min(y.high, 1.0);
+  Plot plot(title, {"epoch", 0, std::max(std::ranges::max(epochs), 1e-9)}, std::move(y));
   int series = 0;
   for (const auto& [name, curve] : curves) {
-    if (!curve.epochs.empty()) plot.line(curve.epochs, curve.values, series, name);
-    if (curve.epochs.size() <= 30)
-      for (size_t i = 0; i < curve.epochs.size(); ++i)
-        plot.dot(curve.epochs[i], curve.values[i], series);
+    if (!curve.epochs.empty())
+      plot.line(curve.epochs, curve.values, series, name, curve.epochs.size() <= 30);
     ++series;
   }
   return plot.svg();

@@ -4,7 +4,9 @@
 #include <array>
 #include <cmath>
 #include <filesystem>
+#include <iterator>
 #include <map>
+#include <ranges>
 #include <set>
 
 #include <fmt/format.h>
@@ -109,6 +111,16 @@ RunRecord read_run(const std::string& folder) {
   run.peak_bytes = int64_t(number("memory", "measured_peak_bytes"));
   run.optimizer_step_ms = number("train_optimizer_step_ms");
   run.train_runtime = number("train_runtime");
+
+  const std::string state_file = folder + "/trainer_state.json";
+  if (!fs::exists(state_file)) return run;
+  const json state = read_object(state_file);
+  for (const json& entry : state.value("log_history", json::array())) {
+    Metrics logged;  // without what is not finite, which is null
+    for (const auto& [key, value] : entry.items())
+      if (value.is_number()) logged.emplace_back(key, value.get<double>());
+    run.log_history.push_back(std::move(logged));
+  }
   return run;
 }
 
@@ -118,6 +130,36 @@ std::vector<double> RunGroup::values(const std::string& metric) const {
     for (const auto& [name, value] : run.metrics)
       if (name == metric) values.push_back(value);
   return values;
+}
+
+bool is_share(const std::string& metric) {
+  return metric == "accuracy" || metric == "precision" || metric == "recall" ||
+         metric.starts_with("f1");
+}
+
+Curve curve_of(const RunGroup& group, const std::string& name) {
+  std::map<double, std::vector<double>> at;
+  Curve curve;
+  for (const RunRecord& run : group.runs) {
+    std::map<double, double> of_run;  // the last of an epoch, where a resumed run has two
+    for (const Metrics& entry : run.log_history) {
+      const auto epoch = std::ranges::find(entry, "epoch", &Metrics::value_type::first);
+      const auto value = std::ranges::find(entry, name, &Metrics::value_type::first);
+      if (epoch != entry.end() && value != entry.end()) of_run[epoch->second] = value->second;
+    }
+    if (!of_run.empty()) ++curve.runs;
+    for (const auto& [epoch, value] : of_run)
+      at[epoch].push_back(value);
+  }
+  for (const auto& [epoch, values] : at) {
+    if (int64_t(values.size()) != curve.runs) continue;
+    const auto [low, high] = std::ranges::minmax(values);
+    curve.epochs.push_back(epoch);
+    curve.mean.push_back(summarize(values).mean);
+    curve.low.push_back(low);
+    curve.high.push_back(high);
+  }
+  return curve;
 }
 
 Comparison Comparison::of(std::vector<RunRecord> runs, const std::string& metric) {
@@ -204,11 +246,17 @@ std::vector<std::vector<std::string>> Comparison::rows() const {
     rows[0].push_back(metrics[m]);
   for (const char* column : {"state MiB", "predicted", "peak MiB", "optimizer ms/step", "train s"})
     rows[0].emplace_back(column);
+  const bool any_spread =
+      std::ranges::any_of(groups, [](const RunGroup& group) { return group.runs.size() > 1; });
+  const size_t spread_end = with_spread({2, 0, 0}).size() - 1;  // ± has two bytes, a blank one
   for (const RunGroup& group : groups) {
     const RunRecord& first = group.runs[0];
     std::vector<std::string> row = {group.name, fmt::format("{}", group.runs.size())};
-    for (size_t m = 0; m < shown; ++m)
+    for (size_t m = 0; m < shown; ++m) {
       row.push_back(with_spread(group.summary(metrics[m])));
+      // Beside others that have a spread, digits stand below digits.
+      if (any_spread && group.runs.size() < 2) row.back().resize(spread_end, ' ');
+    }
     row.push_back(fmt::format("{:.2f}", mib(double(first.measured_state_bytes))));
     row.push_back(fmt::format("{:.2f}", mib(double(first.predicted_state_bytes))));
     row.push_back(fmt::format("{:.1f}", mib(group.mean(&RunRecord::peak_bytes))));
@@ -227,47 +275,55 @@ std::string Comparison::table() const {
   return table.to_string();
 }
 
+std::string Difference::verdict() const {
+  return !is_shown() ? "no difference shown" : is_better ? "better" : "worse";
+}
+
+Difference Comparison::difference(size_t index) const {
+  const std::string& metric = metrics[0];
+  const RunGroup &base = groups[0], &group = groups.at(index);
+  Difference difference{.mean = group.summary(metric).mean - base.summary(metric).mean};
+  difference.is_better = (difference.mean > 0) != lower_is_better(metric);
+  difference.is_testable = group.runs.size() >= 2 && base.runs.size() >= 2;
+  if (!difference.is_testable) return difference;
+  // By seed, so that equal sets of seeds pair up.
+  const auto by_seed = [&](const RunGroup& of) {
+    std::map<std::string, double> values;
+    for (size_t run = 0; run < of.runs.size(); ++run)
+      values[of.runs[run].seed] = of.values(metric)[run];
+    return values;
+  };
+  const std::map<std::string, double> ours = by_seed(group), theirs = by_seed(base);
+  difference.is_paired = std::ranges::equal(std::views::keys(ours), std::views::keys(theirs));
+  std::vector<double> x, y;
+  std::ranges::copy(std::views::values(ours), std::back_inserter(x));
+  std::ranges::copy(std::views::values(theirs), std::back_inserter(y));
+  const MeanDifference seen =
+      difference.is_paired ? paired_difference(x, y) : welch_difference(x, y);
+  const auto compared = double(groups.size() - 1);
+  difference.p = std::min(1.0, compared * seen.p_value());
+  difference.low = difference.mean - seen.reach(0.05 / compared);
+  difference.high = difference.mean + seen.reach(0.05 / compared);
+  return difference;
+}
+
 std::vector<std::string> Comparison::findings() const {
   std::vector<std::string> findings;
   const std::string& metric = metrics[0];
   const RunGroup& base = groups[0];
-  const double base_mean = base.summary(metric).mean;
   for (size_t g = 1; g < groups.size(); ++g) {
     const RunGroup& group = groups[g];
-    const double mean = group.summary(metric).mean, difference = mean - base_mean;
+    const Difference d = difference(g);
     const std::string line =
-        fmt::format("{}: {} {:.4f} against {:.4f} of {}, {:+.4f}: ", group.name, metric, mean,
-                    base_mean, base.name, difference);
-    if (group.runs.size() < 2 || base.runs.size() < 2) {
-      findings.push_back(line +
-                         "no difference shown, as it takes two runs of each to see the noise");
-      continue;
-    }
-    // By seed, so that equal sets of seeds pair up.
-    std::map<std::string, double> ours, theirs;
-    for (const RunRecord& run : group.runs)
-      ours[run.seed] = group.values(metric)[size_t(&run - group.runs.data())];
-    for (const RunRecord& run : base.runs)
-      theirs[run.seed] = base.values(metric)[size_t(&run - base.runs.data())];
-    const bool paired =
-        std::ranges::equal(ours, theirs, {}, &std::pair<const std::string, double>::first,
-                           &std::pair<const std::string, double>::first);
-    std::vector<double> x, y;
-    for (const auto& [seed, value] : ours)
-      x.push_back(value);
-    for (const auto& [seed, value] : theirs)
-      y.push_back(value);
-    const double p = std::min(
-        1.0, double(groups.size() - 1) * (paired ? paired_p_value(x, y) : welch_p_value(x, y)));
-    const bool better = (difference > 0) != lower_is_better(metric);
-    findings.push_back(line + fmt::format("{} (p = {:.2g}, {})",
-                                          p >= 0.05 ? "no difference shown"
-                                          : better  ? "better"
-                                                    : "worse",
-                                          p,
-                                          paired
-                                              ? fmt::format("{} pairs of runs", x.size())
-                                              : fmt::format("{} and {} runs", x.size(), y.size())));
+        fmt::format("{}: {} {:.4f} against {:.4f} of {}, {:+.4f}: ", group.name, metric,
+                    group.summary(metric).mean, base.summary(metric).mean, base.name, d.mean);
+    const size_t n = group.runs.size();
+    findings.push_back(
+        line + (d.is_testable
+                    ? fmt::format("{} (p = {:.2g}, {})", d.verdict(), d.p,
+                                  d.is_paired ? fmt::format("{} pairs of runs", n)
+                                              : fmt::format("{} and {} runs", n, base.runs.size()))
+                    : "no difference shown, as it takes two runs of each to see the noise"));
   }
   return findings;
 }

@@ -17,7 +17,8 @@ struct RunRecord {
   std::string seed;
   // What was asked for, without what may differ between repetitions of one experiment.
   std::vector<std::pair<std::string, std::string>> options;
-  Metrics metrics;  // of the last evaluation, without "eval_"
+  Metrics metrics;                   // of the last evaluation, without "eval_"
+  std::vector<Metrics> log_history;  // as in TrainerState; empty where the folder has none
   int64_t trained_parameters = 0;
   int64_t state_elements = 0, predicted_state_bytes = 0, measured_state_bytes = 0;
   int64_t peak_bytes = 0;        // of all tensors at once
@@ -45,6 +46,28 @@ struct RunGroup {
   }
 };
 
+// A logged value over the epochs of a group's runs: at those that all runs have which logged it.
+struct Curve {
+  int64_t runs = 0;  // that logged it
+  std::vector<double> epochs, mean, low, high;
+};
+Curve curve_of(const RunGroup& group, const std::string& name);
+
+// Whether a metric lies between 0 and 1, as accuracy does.
+bool is_share(const std::string& metric);
+
+// How a group differs from the first in the metric to judge by.
+struct Difference {
+  double mean = 0;
+  double low = 0, high = 0;  // the interval that misses the true difference in 5 % of comparisons
+  double p = 1;              // of a t-test, times the number of groups compared
+  bool is_paired = false;    // by seed, where both have the same ones
+  bool is_testable = false;  // it takes two runs of each to see the noise
+  bool is_better = false;    // if it is shown
+  bool is_shown() const { return is_testable && p < 0.05; }
+  std::string verdict() const;  // "no difference shown", "better" or "worse"
+};
+
 // Several experiments side by side.
 struct Comparison {
   std::vector<RunGroup> groups;      // in the order of their first runs
@@ -61,6 +84,8 @@ struct Comparison {
   // Header and one row per group, as text; table() sets them in columns.
   std::vector<std::vector<std::string>> rows() const;
   std::string table() const;
+  // Of the group at `index` >= 1 from the first.
+  Difference difference(size_t index) const;
   // A sentence for each group but the first, about its difference from the first: shown, or "no
   // difference shown" where chance makes one as large with p >= 0.05 (t-test, of pairs where both
   // have the same seeds; p times the number of sentences).

@@ -37,36 +37,45 @@ double students_t_p_value(double t, int64_t freedom) {
   return std::isnan(t) ? t : std::clamp(1 - inside, 0.0, 1.0);
 }
 
-namespace {
-
-// 0 / 0 stands for equal samples without spread: nothing is shown.
-double t_of(double difference, double error) {
-  if (error > 0) return difference / error;
-  return difference == 0 ? 0 : std::numeric_limits<double>::infinity();
+double students_t_quantile(double p, int64_t freedom) {
+  check(p > 0 && p < 1, "students_t_quantile: p is {}, must be between 0 and 1", p);
+  double low = 0, high = 1;
+  while (students_t_p_value(high, freedom) > p && high < 1e300)
+    high *= 2;
+  for (int halving = 0; halving < 80; ++halving) {
+    const double middle = (low + high) / 2;
+    (students_t_p_value(middle, freedom) > p ? low : high) = middle;
+  }
+  return high;
 }
 
-}  // namespace
+double MeanDifference::p_value() const {
+  // 0 / 0 stands for equal samples without spread: nothing is shown.
+  const double t = error > 0   ? mean / error
+                   : mean == 0 ? 0
+                               : std::numeric_limits<double>::infinity();
+  return students_t_p_value(t, freedom);
+}
 
-double paired_p_value(std::span<const double> x, std::span<const double> y) {
+MeanDifference paired_difference(std::span<const double> x, std::span<const double> y) {
   check(x.size() == y.size() && x.size() >= 2,
-        "paired_p_value: samples of {} and {}, must be equally many, at least two", x.size(),
+        "paired_difference: samples of {} and {}, must be equally many, at least two", x.size(),
         y.size());
   std::vector<double> differences(x.size());
   std::ranges::transform(x, y, differences.begin(), std::minus());
   const Summary d = summarize(differences);
-  return students_t_p_value(t_of(d.mean, d.sd / std::sqrt(double(d.count))), d.count - 1);
+  return {d.mean, d.sd / std::sqrt(double(d.count)), d.count - 1};
 }
 
-double welch_p_value(std::span<const double> x, std::span<const double> y) {
-  check(x.size() >= 2 && y.size() >= 2, "welch_p_value: samples of {} and {}, must be at least two",
-        x.size(), y.size());
+MeanDifference welch_difference(std::span<const double> x, std::span<const double> y) {
+  check(x.size() >= 2 && y.size() >= 2,
+        "welch_difference: samples of {} and {}, must be at least two", x.size(), y.size());
   const Summary a = summarize(x), b = summarize(y);
   const double va = a.sd * a.sd / double(a.count), vb = b.sd * b.sd / double(b.count);
-  const double t = t_of(a.mean - b.mean, std::sqrt(va + vb));
   const double freedom =
       (va + vb) * (va + vb) / (va * va / double(a.count - 1) + vb * vb / double(b.count - 1));
-  return students_t_p_value(
-      t, std::isfinite(freedom) ? std::max<int64_t>(int64_t(freedom), 1) : a.count + b.count - 2);
+  return {a.mean - b.mean, std::sqrt(va + vb),
+          std::isfinite(freedom) ? std::max<int64_t>(int64_t(freedom), 1) : a.count + b.count - 2};
 }
 
 }  // namespace minim::train

@@ -16,10 +16,23 @@ Summary summarize(std::span<const double> sample);
 // Closed form of Abramowitz & Stegun 26.7.3 and 26.7.4; NaN where t is.
 double students_t_p_value(double t, int64_t freedom);
 
-// Two-sided p-value for equal means of pairs (x[i], y[i]), at least two.
-double paired_p_value(std::span<const double> x, std::span<const double> y);
-// The same of two independent samples, at least two each, whose spread may differ (Welch; degrees
-// of freedom rounded down).
-double welch_p_value(std::span<const double> x, std::span<const double> y);
+// The |t| at which that probability is p, 0 < p < 1.
+double students_t_quantile(double p, int64_t freedom);
+
+// What two samples of at least two say about the difference of their means.
+struct MeanDifference {
+  double mean = 0;      // of x less that of y
+  double error = 0;     // standard error of the mean
+  int64_t freedom = 1;  // degrees of it
+
+  // Two-sided, for equal means.
+  double p_value() const;
+  // Half the width of the interval around the mean that misses the true one with probability p.
+  double reach(double p) const { return error * students_t_quantile(p, freedom); }
+};
+// Of pairs (x[i], y[i]).
+MeanDifference paired_difference(std::span<const double> x, std::span<const double> y);
+// Of independent samples, whose spread may differ (Welch; degrees of freedom rounded down).
+MeanDifference welch_difference(std::span<const double> x, std::span<const double> y);
 
 }  // namespace minim::train

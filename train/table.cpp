@@ -6,14 +6,10 @@
 
 namespace minim::train {
 
-namespace {
-
-// Code points of UTF-8: all bytes but continuations.
-size_t width_of(const std::string& text) {
+// All bytes but continuations.
+size_t code_points(const std::string& text) {
   return size_t(std::ranges::count_if(text, [](char c) { return (c & 0xC0) != 0x80; }));
 }
-
-}  // namespace
 
 std::string with_commas(int64_t number) {
   std::string digits = std::to_string(number);
@@ -36,11 +32,11 @@ std::string Table::to_string() const {
   std::vector<size_t> widths(rows_[0].size());
   for (const auto& row : rows_)
     for (size_t c = 0; c < row.size(); ++c)
-      widths[c] = std::max(widths[c], width_of(row[c]));
+      widths[c] = std::max(widths[c], code_points(row[c]));
   std::string text;
   for (const auto& row : rows_) {
     for (size_t c = 0; c < row.size(); ++c) {
-      const std::string padding(widths[c] - width_of(row[c]), ' ');
+      const std::string padding(widths[c] - code_points(row[c]), ' ');
       text += c == 0 ? row[c] + padding : "  " + padding + row[c];
     }
     text.erase(text.find_last_not_of(' ') + 1);

@@ -9,6 +9,9 @@ namespace minim::train {
 // 65783042 as 65,783,042.
 std::string with_commas(int64_t number);
 
+// Characters of a text in UTF-8, which is near enough to its columns.
+size_t code_points(const std::string& text);
+
 // Text in columns, two spaces apart: the first column from the left, the others from the right.
 // Widths count code points, so that "±" and block characters align.
 class Table {

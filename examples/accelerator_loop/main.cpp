@@ -175,6 +175,11 @@ void run(const Arguments& arguments) {
       metric += train::confusion_matrix({predictions, references});
     }
     accelerator.print("accuracy {:.4f}", metric.accuracy());
+    // What `classifier compare` draws curves of.
+    const auto passed = double(epoch + 1);
+    state.log_history.push_back(
+        {{"loss", (total - before) / double(train_loader.size())}, {"epoch", passed}});
+    state.log_history.push_back(results_of(metric, passed));
   }
   const double seconds = whole.seconds();
 

@@ -58,14 +58,66 @@ TEST_CASE("labels of points in one place do not lie on each other") {
   Plot plot("t", {"x", 0, 1}, {"y", 0, 1});
   plot.point(0.5, 0.5, 0, "adamw");
   plot.point(0.5, 0.5, 1, "adam");
+  plot.point(0.5, 0.5, 2, "sgd");
   const std::string svg = plot.svg();
-  static const std::regex place("class='name' x='([0-9.]+)' y='([0-9.]+)'");
-  std::vector<double> baselines;
+  static const std::regex place(
+      "class='name' x='([0-9.]+)' y='([0-9.]+)' text-anchor='([a-z]+)'>([a-z]+)<");
+  struct Box {
+    double begin, end, baseline;
+  };
+  std::vector<Box> boxes;
+  for (auto at = std::sregex_iterator(svg.begin(), svg.end(), place); at != std::sregex_iterator();
+       ++at) {
+    // No letter is wider than its height.
+    const double x = std::stod((*at)[1]), length = 7.0 * double((*at)[4].length());
+    const double begin = x - ((*at)[3] == "end" ? length : (*at)[3] == "middle" ? length / 2 : 0);
+    boxes.push_back({begin, begin + length, std::stod((*at)[2])});
+  }
+  REQUIRE(boxes.size() == 3);
+  for (size_t i = 0; i < boxes.size(); ++i)
+    for (size_t j = 0; j < i; ++j) {
+      const bool beside = boxes[i].end <= boxes[j].begin || boxes[j].end <= boxes[i].begin;
+      CHECK((beside || std::abs(boxes[i].baseline - boxes[j].baseline) >= 12));
+    }
+}
+
+TEST_CASE("series beyond the sixth have a colour again, with another marker and other dashes") {
+  Plot plot("t", {"x", 0, 1}, {"y", 0, 1});
+  plot.line({0, 1}, {0, 1}, 1, "second", true);
+  plot.line({0, 1}, {0, 1}, 7, "eighth", true);
+  const std::string svg = plot.svg();
+  CHECK(contains(svg, "s1 d1 curve"));
+  CHECK(contains(svg, "s1 d2 curve"));
+  CHECK(contains(svg, ">eighth</text>"));
+}
+
+TEST_CASE("names at the right edge keep apart, in the order of what they name") {
+  Plot plot("t", {"x", 0, 1}, {"y", 0, 1});
+  for (const char* name : {"3", "2", "1"})
+    plot.tag(1, 0.5, name);
+  plot.tag(1, 0.9, "0");
+  const std::string svg = plot.svg();
+  static const std::regex place("class='name' x='504' y='([0-9.]+)'>([0-9])<");
+  std::vector<std::pair<double, std::string>> tags;
   for (auto at = std::sregex_iterator(svg.begin(), svg.end(), place); at != std::sregex_iterator();
        ++at)
-    baselines.push_back(std::stod((*at)[2]));
-  REQUIRE(baselines.size() == 2);
-  CHECK(std::abs(baselines[1] - baselines[0]) >= 14);
+    tags.emplace_back(std::stod((*at)[1]), (*at)[2]);
+  REQUIRE(tags.size() == 4);
+  CHECK(tags[0].second == "0");
+  for (size_t i = 1; i < tags.size(); ++i)
+    CHECK(tags[i].first - tags[i - 1].first >= 12);
+}
+
+TEST_CASE("a line of very many points keeps its peaks and stays small") {
+  std::vector<double> x, y;
+  for (int i = 0; i < 100000; ++i) {
+    x.push_back(i);
+    y.push_back(i == 55555 ? 1 : 0.25);
+  }
+  Plot plot("t", {"x", 0, 100000}, {"y", 0, 1});
+  plot.line(x, y, 0, "");
+  CHECK(plot.svg().size() < 40000);
+  CHECK(contains(plot.svg(), " 32.0L"));  // the upper edge
 }
 
 TEST_CASE("names are text, whatever they hold") {

@@ -74,6 +74,25 @@ TEST_CASE("a run is read from the files of its folder") {
   CHECK(run.peak_bytes == 5000);
   CHECK(run.optimizer_step_ms == 1.5);
   CHECK(run.train_runtime == 12.5);
+  CHECK(run.log_history.empty());
+  write_whole_file(
+      folder / "trainer_state.json",
+      R"({"log_history": [{"epoch": 0.5, "loss": 3.0, "grad_norm": null, "step": 9}]})");
+  CHECK(read_run(folder / "").log_history ==
+        std::vector<Metrics>{{{"epoch", 0.5}, {"loss", 3.0}, {"step", 9.0}}});
+}
+
+TEST_CASE("a curve has mean, least and largest where all runs of a group have a value") {
+  RunGroup group{"adamw", runs_of("adamw", {0.8, 0.8, 0.8})};
+  group.runs[0].log_history = {{{"eval_loss", 3}, {"epoch", 1}}, {{"eval_loss", 2}, {"epoch", 2}}};
+  group.runs[1].log_history = {{{"eval_loss", 6}, {"epoch", 1}}, {{"loss", 2}, {"epoch", 1}}};
+  const Curve curve = curve_of(group, "eval_loss");
+  CHECK(curve.runs == 2);  // the third has no log
+  CHECK(curve.epochs == std::vector<double>{1});
+  CHECK(curve.mean == std::vector<double>{4.5});
+  CHECK(curve.low == std::vector<double>{3});
+  CHECK(curve.high == std::vector<double>{6});
+  CHECK(curve_of(group, "grad_norm").runs == 0);
 }
 
 TEST_CASE("a folder that is no finished run is refused with what to do") {
@@ -153,6 +172,21 @@ TEST_CASE("a difference within the noise is not shown") {
         "0.42, 3 pairs of runs)");
 }
 
+TEST_CASE("the interval around a difference allows for the number of comparisons") {
+  // As above: mean 0.01, error 0.01, two degrees, whose quantile of 0.05 is 4.30265.
+  const Difference alone = comparison_of({0.80, 0.81, 0.82}, {0.79, 0.83, 0.84}).difference(1);
+  CHECK(alone.is_paired);
+  CHECK(!alone.is_shown());
+  CHECK(alone.low == doctest::Approx(0.01 - 0.0430265).epsilon(1e-5));
+  CHECK(alone.high == doctest::Approx(0.01 + 0.0430265).epsilon(1e-5));
+  std::vector<RunRecord> runs = runs_of("adamw", {0.80, 0.81, 0.82});
+  for (const char* optimizer : {"adafactor", "sgd"})
+    for (RunRecord& run : runs_of(optimizer, {0.79, 0.83, 0.84}))
+      runs.push_back(std::move(run));
+  // Of 0.025, where t of two degrees is (1 - p) * sqrt(2 / (1 - (1 - p)^2)) = 6.2053.
+  CHECK(Comparison::of(runs).difference(2).high == doctest::Approx(0.01 + 0.062053).epsilon(1e-5));
+}
+
 TEST_CASE("pairs of seeds show a difference that the spread between seeds would hide") {
   // Differences -0.049, -0.05, -0.051: t = -0.05 / (0.001 / sqrt(3)) = -86.6, two degrees:
   // p = 1 - 86.6 / sqrt(7500 + 2) = 1.33e-4.
@@ -196,17 +230,25 @@ TEST_CASE("the table shows what was predicted beside what was measured") {
       "optimizer ms/step  train s\n"
       "adamw         2  0.8100 ± 0.0141  0.8000 ± 0.0141       0.01       0.01       3.0          "
       "     2.50     10.0\n"
-      "adafactor     1           0.7500           0.7400       0.00       0.00       3.0          "
+      "adafactor     1  0.7500           0.7400                0.00       0.00       3.0          "
       "     2.50     10.0\n");
 }
 
-TEST_CASE("the page stands alone and holds table, findings and both plots") {
-  const std::string page = comparison_page(comparison_of({0.80, 0.81, 0.82}, {0.79, 0.83, 0.84}));
+TEST_CASE("the page stands alone and holds table, findings, curves and plots of memory") {
+  Comparison comparison = comparison_of({0.80, 0.81, 0.82}, {0.79, 0.83, 0.84});
+  CHECK(contains(comparison_page(comparison), "The folders have no log"));
+  for (RunGroup& group : comparison.groups)
+    for (RunRecord& run : group.runs)
+      run.log_history = {{{"eval_accuracy", 0.5}, {"epoch", 1}},
+                         {{"eval_accuracy", run.metrics[1].second}, {"epoch", 2}}};
+  const std::string page = comparison_page(comparison);
   CHECK(page.starts_with("<!doctype html>"));
   for (const char* part :
-       {"0.8100 ± 0.0100", "no difference shown", "accuracy over optimizer state",
-        "states per parameter", ">8 bytes<", "runs/adamw-0"})
+       {"0.8100 ± 0.0100", "no difference shown", "-0.0330 to +0.0530", "accuracy in evaluation",
+        "adafactor (n = 3)", "s1 band", "accuracy over optimizer state",
+        "accuracy over peak memory", "states per parameter", ">8 bytes<", "runs/adamw-0"})
     CHECK(contains(page, part));
+  CHECK(!contains(page, "loss in evaluation"));  // nobody logged it
   for (const char* outside : {"http:", "https:", "src=", "@import", "<script"}) {
     // The namespace of SVG is a name, not a place.
     std::string rest = page;
@@ -215,4 +257,21 @@ TEST_CASE("the page stands alone and holds table, findings and both plots") {
       rest.erase(at, name.size());
     CHECK(!contains(rest, outside));
   }
+}
+
+TEST_CASE("many experiments are labelled by their numbers in the table, without bands") {
+  std::vector<RunRecord> runs;
+  for (int i = 0; i < 20; ++i) {
+    runs.push_back(run_of("sgd", 1, 0.5 + 0.01 * i));
+    runs.back().options[0].second = fmt::format("{}", i + 1);
+    runs.back().state_elements = runs.back().measured_state_bytes = 0;
+    runs.back().log_history = {{{"eval_accuracy", 0.5}, {"epoch", 1}}};
+  }
+  const std::string page = comparison_page(Comparison::of(runs));
+  for (const char* part : {"</svg>20 sgd learning_rate=20</td>", ">20</text>", ">20 (none)</text>",
+                           "needs two runs of each"})
+    CHECK(contains(page, part));
+  CHECK(!contains(page, "(n = "));
+  CHECK(!contains(page, " band'"));
+  CHECK(contains(comparison_page(Comparison::of({runs[0]})), "sgd (n = 1)"));
 }

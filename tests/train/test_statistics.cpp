@@ -46,28 +46,41 @@ TEST_CASE("the critical values of the tables come out at their five per cent") {
 
 TEST_CASE("Student's own data: pairs tell what independent samples do not") {
   // t = 4.0621 with 9 degrees of freedom.
-  CHECK(paired_p_value(first, second) == doctest::Approx(0.002833).epsilon(1e-3));
+  CHECK(paired_difference(first, second).p_value() == doctest::Approx(0.002833).epsilon(1e-3));
   // t = 1.8608 with 17.776 degrees has p = 0.07939; rounded down to 17 it is a little more.
-  const double p = welch_p_value(first, second);
+  const double p = welch_difference(first, second).p_value();
   CHECK(p > 0.07939);
   CHECK(p < 0.081);
 }
 
+TEST_CASE("an interval for a difference is as wide as tables and Student's data say") {
+  // By the tables above: of 0.05 at 2 and at 9 degrees.
+  CHECK(students_t_quantile(0.05, 2) == doctest::Approx(4.30265).epsilon(1e-5));
+  CHECK(students_t_quantile(0.05, 9) == doctest::Approx(2.26216).epsilon(1e-5));
+  // The drugs differ by -1.58 with an error of 1.58 / 4.0621; textbooks give -2.46 to -0.70.
+  const MeanDifference drugs = paired_difference(first, second);
+  CHECK(drugs.mean == doctest::Approx(-1.58));
+  CHECK(drugs.mean - drugs.reach(0.05) == doctest::Approx(-2.4599).epsilon(1e-4));
+  CHECK(drugs.mean + drugs.reach(0.05) == doctest::Approx(-0.7001).epsilon(1e-4));
+  CHECK_THROWS_WITH_AS(students_t_quantile(1, 2),
+                       "students_t_quantile: p is 1, must be between 0 and 1", Error);
+}
+
 TEST_CASE("samples without spread: equal ones show nothing, different ones everything") {
   const std::vector<double> ones = {1, 1, 1}, twos = {2, 2, 2};
-  CHECK(paired_p_value(ones, ones) == 1);
-  CHECK(welch_p_value(ones, ones) == 1);
-  CHECK(paired_p_value(ones, twos) == 0);
-  CHECK(welch_p_value(ones, twos) == 0);
+  CHECK(paired_difference(ones, ones).p_value() == 1);
+  CHECK(welch_difference(ones, ones).p_value() == 1);
+  CHECK(paired_difference(ones, twos).p_value() == 0);
+  CHECK(welch_difference(ones, twos).p_value() == 0);
 }
 
 TEST_CASE("samples that are too small or do not pair up are refused") {
   const std::vector<double> one = {1}, two = {1, 2}, three = {1, 2, 3};
-  CHECK_THROWS_WITH_AS(paired_p_value(two, three),
-                       "paired_p_value: samples of 2 and 3, must be equally many, at least two",
+  CHECK_THROWS_WITH_AS(paired_difference(two, three),
+                       "paired_difference: samples of 2 and 3, must be equally many, at least two",
                        Error);
-  CHECK_THROWS_WITH_AS(welch_p_value(one, three),
-                       "welch_p_value: samples of 1 and 3, must be at least two", Error);
+  CHECK_THROWS_WITH_AS(welch_difference(one, three),
+                       "welch_difference: samples of 1 and 3, must be at least two", Error);
   CHECK_THROWS_WITH_AS(students_t_p_value(1, 0),
                        "students_t_p_value: 0 degrees of freedom, must be at least 1", Error);
 }
