@@ -73,7 +73,7 @@ std::string results_html(const Comparison& comparison, const Names& names) {
       else if (digits < cell.size())
         cell = cell.substr(0, digits) + "<span class='unseen'> ± 0.0000</span>";
     }
-  return table_of_html(rows) +
+  return table_of_html(rows, "named") +
          "<p class='small'>± is the standard deviation over seeds. State is what the optimizer "
          "keeps; peak is that of all tensors at once, weights and data included. Times are means "
          "over runs.</p>\n";
@@ -100,7 +100,7 @@ std::string findings_html(const Comparison& comparison, const Names& names) {
       "intervals and p allow for the number of comparisons (Bonferroni). Where the interval holds "
       "0 no difference is shown; its width tells how large a one these runs could have missed."
       "</p>\n",
-      escape_html(comparison.metrics[0]), table_of_html(rows));
+      escape_html(comparison.metrics[0]), table_of_html(rows, "named"));
 }
 
 // One logged value over the epochs, for all experiments that have it; "" for none.

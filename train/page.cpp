@@ -18,6 +18,7 @@ th, td { padding: 0.25rem 0.65rem; text-align: right; border-bottom: 1px solid #
 th { font-weight: 600; white-space: normal; vertical-align: bottom; } th:first-child, td:first-child { text-align: left; padding-left: 0; }
 .prose th, .prose td { text-align: left; white-space: normal; }
 .prose td + td { min-width: 3rem; } .prose td:last-child { min-width: 16rem; }
+.named td:first-child { white-space: normal; }
 .last-left th:last-child, .last-left td:last-child { text-align: left; }
 .wide { overflow-x: auto; } .unseen { visibility: hidden; }
 .plots { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 480px), 1fr));

@@ -3,22 +3,19 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <ranges>
 #include <string_view>
 
 #include <fmt/format.h>
 
 #include "core/error.h"
 #include "train/page.h"
-#include "train/table.h"
 
 namespace minim::train {
 
 namespace {
 
 // The drawing area in a picture of 520 x 326, and below it the legend where there is one.
-constexpr double width = 520, left = 66, right = 500, top = 32, bottom = 280, below = 326;
-constexpr double letter = 6.3;                // mean width at 12 px; for keeping labels apart
+constexpr double width = 520, left = 72, right = 500, top = 32, bottom = 280, below = 326;
 constexpr double line_height = 14, row = 18;  // of labels and of the legend
 constexpr double marker_reach = 6.5;
 constexpr size_t most_points = 1500;  // of a line
@@ -88,6 +85,18 @@ std::string classes_of(int series) {
   return fmt::format("s{} d{}", colour_of(series), form_of(series));
 }
 
+// About what a sans-serif font takes at 12 px; for keeping labels apart.
+double width_of(const std::string& text) {
+  double width = 0;
+  for (const char c : text) {
+    const bool narrow = std::string_view(" .,:;|!'()[]fijltI-").find(c) != std::string_view::npos;
+    const bool wide = std::string_view("mwMW@%").find(c) != std::string_view::npos;
+    const bool continues = (uint8_t(c) & 0xc0) == 0x80;
+    width += continues ? 0 : narrow ? 4.2 : wide ? 10.5 : 7.2;
+  }
+  return width;
+}
+
 // A place for a label: where its text is anchored, and how.
 struct Place {
   double x, baseline;
@@ -141,7 +150,7 @@ std::string Plot::labels() const {
   std::string svg;
   std::vector<Box> taken = taken_;
   for (const Label& label : labels_) {
-    const double length = letter * double(code_points(label.text));
+    const double length = width_of(label.text);
     const auto box_at = [&](const Place& place) {
       const std::string_view anchor = place.anchor;
       const double begin = place.x - (anchor == "end"      ? length
@@ -183,9 +192,9 @@ std::string Plot::tags() const {
   for (const Label& tag : sorted)
     places.push_back(std::max(tag.y, places.empty() ? top : places.back() + apart));
   double lowest = bottom;
-  for (double& place : std::views::reverse(places)) {
-    place = std::min(place, lowest);
-    lowest = place - apart;
+  for (auto place = places.rbegin(); place != places.rend(); ++place) {
+    *place = std::min(*place, lowest);
+    lowest = *place - apart;
   }
   std::string svg;
   for (size_t i = 0; i < sorted.size(); ++i)
@@ -278,7 +287,7 @@ void Plot::guide(const std::vector<double>& x, const std::vector<double>& y, std
   const double px = across(x.back()) - 2, py = down(y.back()) - 5;
   guides_ += fmt::format("<text class='quiet' x='{:.1f}' y='{:.1f}' text-anchor='end'>{}</text>\n",
                          px, py, escape_html(name));
-  taken_.push_back({px - letter * double(code_points(name)), px, py - 10, py + 3});
+  taken_.push_back({px - width_of(name), px, py - 10, py + 3});
 }
 
 std::string Plot::axes() const {
@@ -296,7 +305,7 @@ std::string Plot::axes() const {
   return svg + fmt::format(
                    "<path class='axis' d='M{0} {1}V{2}H{3}'/>\n"
                    "<text class='axis-label' x='{4}' y='{5}' text-anchor='middle'>{6}</text>\n"
-                   "<text class='axis-label' transform='translate(14 {7}) rotate(-90)' "
+                   "<text class='axis-label' transform='translate(13 {7}) rotate(-90)' "
                    "text-anchor='middle'>{8}</text>\n",
                    left, top, bottom, right, (left + right) / 2, bottom + 36, escape_html(x_.label),
                    (top + bottom) / 2, escape_html(y_.label));
@@ -304,21 +313,22 @@ std::string Plot::axes() const {
 
 std::string Plot::svg() const {
   // The legend in rows, its columns as wide as the longest name needs.
-  constexpr double sample = 34, apart = 12, of_letter = 6;
-  const auto longest = size_t((width - left - sample) / of_letter);
+  constexpr double sample = 34, apart = 14;
+  constexpr size_t longest = 60;  // characters
   double column = 0;
   for (const Key& key : legend_)
-    column = std::max(
-        column, sample + apart + of_letter * double(std::min(code_points(key.text), longest)));
+    column = std::max(column, sample + width_of(shortened(key.text, longest)) + apart);
   const size_t columns = legend_.empty() ? 1 : std::max<size_t>(1, size_t((width - left) / column));
   std::string legend;
-  for (size_t i = 0; i < legend_.size(); ++i)
+  for (size_t i = 0; i < legend_.size(); ++i) {
+    const size_t line = i / columns, place = i % columns;
     legend +=
         fmt::format("<g transform='translate({:.1f} {:.1f})'>{}<text x='{}' y='4'>{}</text></g>\n",
-                    left + column * double(i % columns), below + 12 + row * double(i / columns),
+                    left + column * double(place), below + 12 + row * double(line),
                     legend_[i].sample, sample, escape_html(shortened(legend_[i].text, longest)));
-  const double rows = double((legend_.size() + columns - 1) / columns);
-  const double height = below + (legend_.empty() ? 0 : 4 + row * rows);
+  }
+  const size_t rows = (legend_.size() + columns - 1) / columns;
+  const double height = below + (rows == 0 ? 0 : 4 + row * double(rows));
   const std::string head = fmt::format(
       "<svg xmlns='http://www.w3.org/2000/svg' class='plot' viewBox='0 0 {} {}' role='img' "
       "aria-label='{}'>\n<text class='title' x='{}' y='16'>{}</text>\n",

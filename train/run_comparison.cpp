@@ -6,7 +6,6 @@
 #include <filesystem>
 #include <iterator>
 #include <map>
-#include <ranges>
 #include <set>
 
 #include <fmt/format.h>
@@ -287,6 +286,7 @@ Difference Comparison::difference(size_t index) const {
   difference.is_testable = group.runs.size() >= 2 && base.runs.size() >= 2;
   if (!difference.is_testable) return difference;
   // By seed, so that equal sets of seeds pair up.
+  using SeedAndValue = std::pair<const std::string, double>;
   const auto by_seed = [&](const RunGroup& of) {
     std::map<std::string, double> values;
     for (size_t run = 0; run < of.runs.size(); ++run)
@@ -294,10 +294,11 @@ Difference Comparison::difference(size_t index) const {
     return values;
   };
   const std::map<std::string, double> ours = by_seed(group), theirs = by_seed(base);
-  difference.is_paired = std::ranges::equal(std::views::keys(ours), std::views::keys(theirs));
+  difference.is_paired =
+      std::ranges::equal(ours, theirs, {}, &SeedAndValue::first, &SeedAndValue::first);
   std::vector<double> x, y;
-  std::ranges::copy(std::views::values(ours), std::back_inserter(x));
-  std::ranges::copy(std::views::values(theirs), std::back_inserter(y));
+  std::ranges::transform(ours, std::back_inserter(x), &SeedAndValue::second);
+  std::ranges::transform(theirs, std::back_inserter(y), &SeedAndValue::second);
   const MeanDifference seen =
       difference.is_paired ? paired_difference(x, y) : welch_difference(x, y);
   const auto compared = double(groups.size() - 1);
