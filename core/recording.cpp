@@ -1,5 +1,6 @@
 #include "core/recording.h"
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 
@@ -77,12 +78,18 @@ void Recording::replay() {
 }
 
 DropoutMask Recording::draw(float p, Generator& generator, const Blocks& blocks) {
-  const size_t place = place_;
   const uint64_t offset = generator.take(blocks(rows_));
-  const std::array<uint64_t, 2> start = {generator.seed, offset};
   DropoutMask mask(p, generator.seed, offset);
+  const auto same = std::ranges::find(draws_, offset, &Draw::offset);
+  if (same != draws_.end()) {
+    mask.start =
+        reinterpret_cast<const uint64_t*>(static_cast<std::byte*>(there_.raw()) + same->place);
+    return mask;
+  }
+  const size_t place = place_;
+  const std::array<uint64_t, 2> start = {generator.seed, offset};
   mask.start = static_cast<const uint64_t*>(argument(start.data(), sizeof(start)));
-  draws_.push_back({place, blocks});
+  draws_.push_back({place, offset, blocks});
   return mask;
 }
 

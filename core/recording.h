@@ -61,7 +61,8 @@ class Recording {
   void replay();
   bool replays() const { return replays_; }
 
-  // A mask that reads seed and offset on the device.
+  // A mask that reads seed and offset on the device; where a forward is recorded a second time from
+  // the same place of the generator (nn/recompute.h), the first one's.
   DropoutMask draw(float p, Generator& generator, const Blocks& blocks);
   // Draws for a run what was drawn when it was recorded.
   void draw_again(Generator& generator);
@@ -73,6 +74,7 @@ class Recording {
  private:
   struct Draw {
     size_t place;
+    uint64_t offset;  // of the generator, when it was recorded
     Blocks blocks;
   };
 

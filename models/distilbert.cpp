@@ -7,6 +7,7 @@
 #include "autograd/ops.h"
 #include "core/file.h"
 #include "core/safetensors.h"
+#include "nn/recompute.h"
 
 namespace minim::models {
 
@@ -88,17 +89,26 @@ AttentionRows DistilBertModel::all_rows(const PackedBatch& batch) const {
   return {batch.offsets, batch.key_begin, ends};
 }
 
+// A block on all tokens.
+Tensor DistilBertModel::run(size_t i, const Tensor& x, const AttentionRows& rows) const {
+  const nn::TransformerBlock& block = layer[i];
+  if (!gradient_checkpointing_ || !training() || i + 1 == layer.size())
+    return block.forward(x, x, rows);
+  const auto forward = [block, rows](const Tensors& t) { return block.forward(t[0], t[0], rows); };
+  return nn::recompute(block, forward, {x});
+}
+
 Tensor DistilBertModel::forward(const PackedBatch& batch) const {
   Tensor x = embeddings.forward(batch);
-  for (const nn::TransformerBlock& block : layer)
-    x = block.forward(x, x, all_rows(batch));
+  for (size_t i = 0; i < layer.size(); ++i)
+    x = run(i, x, all_rows(batch));
   return x;
 }
 
 Tensors DistilBertModel::hidden_states(const PackedBatch& batch) const {
   Tensors states = {embeddings.forward(batch)};
-  for (const nn::TransformerBlock& block : layer)
-    states.push_back(block.forward(states.back(), states.back(), all_rows(batch)));
+  for (size_t i = 0; i < layer.size(); ++i)
+    states.push_back(run(i, states.back(), all_rows(batch)));
   return states;
 }
 
@@ -106,7 +116,7 @@ Tensor DistilBertModel::first_tokens(const PackedBatch& batch) const {
   Tensor x = embeddings.forward(batch);
   AttentionRows rows = all_rows(batch);
   for (size_t i = 0; i + 1 < layer.size(); ++i)
-    x = layer[i].forward(x, x, rows);
+    x = run(i, x, rows);
 
   const int64_t sequences = batch.sequences();
   const Tensor first = batch.offsets.view({sequences}, {1});

@@ -40,6 +40,13 @@ class DistilBertModel : public nn::Module {
   // nothing but these rows; the values equal forward()'s.
   Tensor first_tokens(const PackedBatch& batch) const;
 
+  // Whether training keeps the inputs of blocks alone and computes the rest again in the backward
+  // (nn/recompute.h): the same gradients to the last bit, in less memory and more time. The last
+  // block is kept, since its backward comes at once. Copies of a model made before keep their own.
+  void gradient_checkpointing_enable() { gradient_checkpointing_ = true; }
+  void gradient_checkpointing_disable() { gradient_checkpointing_ = false; }
+  bool is_gradient_checkpointing() const { return gradient_checkpointing_; }
+
   static DistilBertModel from_pretrained(const std::string& folder, const LoadOptions& options = {},
                                          LoadReport* report = nullptr);
 
@@ -48,6 +55,9 @@ class DistilBertModel : public nn::Module {
 
  private:
   AttentionRows all_rows(const PackedBatch& batch) const;
+  Tensor run(size_t block, const Tensor& x, const AttentionRows& rows) const;
+
+  bool gradient_checkpointing_ = false;
 };
 
 // The body with a head that reads each sequence's first token:
@@ -66,6 +76,11 @@ class DistilBertForSequenceClassification : public nn::Module {
   // (-100 is ignored), floating targets [sequences, labels] are binary cross-entropy. If all labels
   // are -100 the loss is 0.
   Tensor loss(const Tensor& logits, const Tensor& labels) const;
+
+  // As of the body.
+  void gradient_checkpointing_enable() { distilbert.gradient_checkpointing_enable(); }
+  void gradient_checkpointing_disable() { distilbert.gradient_checkpointing_disable(); }
+  bool is_gradient_checkpointing() const { return distilbert.is_gradient_checkpointing(); }
 
   // From a folder with config.json and weights in any of Hugging Face's layouts.
   static DistilBertForSequenceClassification from_pretrained(const std::string& folder,

@@ -34,15 +34,31 @@ double most_activations(const DistilBertConfig& c, const BatchShape& batch, int 
 // long here as there.
 class Step {
  public:
-  Step(const DistilBertForSequenceClassification& model, const BatchShape& batch, int threads,
-       int64_t watched)
-      : books(threads, watched), model_(model), batch_(batch) {}
+  Step(const DistilBertForSequenceClassification& model, const BatchShape& batch,
+       const RehearsalOptions& options)
+      : books(options),
+        model_(model),
+        batch_(batch),
+        recomputes_(options.training && model.is_gradient_checkpointing()) {}
 
-  // One micro-batch, as Trainer::backward.
-  void backward(bool scaled) {
+  // One micro-batch, as Trainer::backward. The loss is multiplied by its share of an update, and
+  // then by a GradScaler's scale.
+  void backward(bool has_share, bool has_scale) {
     const Shadow data = books.hold(bytes_of_batch(), Category::data, "batch");
     const Shadow loss = loss_of(forward());
-    books.backward(scaled ? books.scale(loss, "loss") : loss);
+    const Shadow shared = has_share ? books.scale(loss, "loss") : loss;
+    books.backward(has_scale ? books.scale(shared, "loss") : shared);
+  }
+
+  // As Evaluator::evaluate: a batch, then the loss of all rows in f64.
+  void evaluate(int64_t rows) {
+    const int64_t labels = model_.config.num_labels();
+    const Shadow logits = books.hold(4 * rows * labels, Category::data, "logits");
+    {
+      const Shadow data = books.hold(bytes_of_batch(), Category::data, "batch");
+      forward();
+    }
+    loss_of(books.make(rows, labels, "logits in f64", DType::f64));
   }
 
   // Blocks of gradient_norm()'s sums, the largest of all parameters.
@@ -117,11 +133,22 @@ class Step {
                                "embeddings: layer norm"),
                          double(layer.dropout.p), "embeddings: output");
   }
+  // As DistilBertModel::run.
+  Shadow run(size_t i, const Shadow& x, const Shadow& offsets) {
+    const nn::TransformerBlock& block = model_.distilbert.layer[i];
+    if (!recomputes_) return apply(block, x, x, offsets);
+    Rehearsal::Shadows parameters;
+    for (const NamedTensor& parameter : block.parameters())
+      parameters.push_back(weight(parameter.tensor));
+    return books.recompute({x}, parameters, [this, &block, offsets](const auto& inputs) {
+      return apply(block, inputs[0], inputs[0], offsets);
+    });
+  }
   Shadow first_tokens(const DistilBertModel& body) {
     Shadow x = apply(body.embeddings);
     const Shadow of_batch = books.hold(0, Category::data, "offsets");
     for (size_t i = 0; i + 1 < body.layer.size(); ++i)
-      x = apply(body.layer[i], x, x, of_batch);
+      x = run(i, x, of_batch);
     const Shadow one_query_each =
         books.hold(4 * (batch_.sequences + 1), Category::activations, "last block: offsets");
     return apply(body.layer.back(),
@@ -142,9 +169,24 @@ class Step {
 
   const DistilBertForSequenceClassification& model_;
   const BatchShape& batch_;
+  const bool recomputes_;
   const std::string hidden_ = "feed-forward: " + model_.config.activation;
   std::unordered_map<const void*, Shadow> weights_;
 };
+
+// Throws where a batch is too long, or its sizes could overflow.
+void check_batch(const DistilBertForSequenceClassification& model, const BatchShape& batch,
+                 int threads) {
+  const int64_t positions = model.config.max_position_embeddings;
+  check(batch.longest <= positions,
+        "batch: a sequence of {} tokens is longer than the model's {} positions", batch.longest,
+        positions);
+  const double bound = most_activations(model.config, batch, threads);
+  check(bound < most_bytes,
+        "batch: {} tokens need up to {:.3g} bytes of activations, which fit into no memory; a "
+        "smaller batch or shorter sequences need less",
+        batch.tokens, bound);
+}
 
 }  // namespace
 
@@ -189,15 +231,7 @@ BatchShape BatchShape::of(std::span<const int64_t> lengths) {
 
 StepMemory rehearse_step(const DistilBertForSequenceClassification& model, const BatchShape& batch,
                          const StepOptions& options) {
-  const int64_t positions = model.config.max_position_embeddings;
-  check(batch.longest <= positions,
-        "batch: a sequence of {} tokens is longer than the model's {} positions", batch.longest,
-        positions);
-  const double bound = most_activations(model.config, batch, options.threads);
-  check(bound < most_bytes,
-        "batch: {} tokens need up to {:.3g} bytes of activations, which fit into no memory; a "
-        "smaller batch or shorter sequences need less",
-        batch.tokens, bound);
+  check_batch(model, batch, options.threads);
   check(options.gradient_accumulation_steps >= 1,
         "gradient_accumulation_steps: must be at least 1, is {}",
         options.gradient_accumulation_steps);
@@ -211,9 +245,12 @@ StepMemory rehearse_step(const DistilBertForSequenceClassification& model, const
   // The first micro-batch makes the gradients, the second adds to them; more change nothing.
   const int64_t micro_batches = std::min<int64_t>(options.gradient_accumulation_steps, 2);
   const auto rehearse = [&](int64_t watched) {
-    auto step = std::make_unique<Step>(model, batch, options.threads, watched);
+    auto step = std::make_unique<Step>(
+        model, batch,
+        RehearsalOptions{
+            .threads = options.threads, .autocast = options.autocast, .watched = watched});
     for (int64_t i = 0; i < micro_batches; ++i)
-      step->backward(micro_batches > 1);
+      step->backward(micro_batches > 1, options.autocast == DType::f16);
     step->gradient_norm();
     return step;
   };
@@ -223,11 +260,29 @@ StepMemory rehearse_step(const DistilBertForSequenceClassification& model, const
     memory.activations = books.peak(Category::activations).bytes;
     memory.workspace = books.peak(Category::workspace).bytes;
     memory.data = books.peak(Category::data).bytes;
+    memory.casts = books.cast_bytes();
     memory.together = books.peak().bytes;
     memory.allocation_at_peak = books.peak(Category::activations).at;
   }
   memory.at_peak = rehearse(memory.allocation_at_peak)->books.parts();
   return memory;
+}
+
+EvaluationMemory rehearse_evaluation(const DistilBertForSequenceClassification& model,
+                                     const BatchShape& batch, int64_t rows,
+                                     const StepOptions& options) {
+  check_batch(model, batch, options.threads);
+  check(rows >= batch.sequences, "evaluation: a batch of {} sequences is more than the {} rows",
+        batch.sequences, rows);
+  Step step(model, batch,
+            {.threads = options.threads, .autocast = options.autocast, .training = false});
+  step.evaluate(rows);
+  const Rehearsal& books = step.books;
+  return {.activations = books.peak(Category::activations).bytes,
+          .workspace = books.peak(Category::workspace).bytes,
+          .data = books.peak(Category::data).bytes,
+          .casts = books.cast_bytes(),
+          .together = books.peak().bytes};
 }
 
 }  // namespace minim::models

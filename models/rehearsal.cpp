@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <utility>
 
 #include <fmt/ranges.h>
 
@@ -16,13 +17,9 @@ namespace {
 
 constexpr std::string_view passing = "gradients on their way";
 
-int64_t ceil_div(int64_t a, int64_t b) {
-  return (a + b - 1) / b;
-}
-
 }  // namespace
 
-// One allocation.
+// One allocation, or a parameter, which takes nothing here.
 struct Rehearsal::Block {
   Block(Rehearsal& books, int64_t bytes, Category category, std::string_view what)
       : books(books), bytes(bytes), category(category), what(what) {
@@ -47,6 +44,7 @@ struct Rehearsal::Block {
   Category category;
   std::string_view what;
   std::set<std::string_view> kept_by;
+  bool is_parameter = false, has_cast = false;
 };
 
 struct Rehearsal::Node {
@@ -72,7 +70,7 @@ struct Rehearsal::Pending {
       ours = dx.owns_alone();
       dy = std::move(dx);
     } else if (!ours) {
-      dy = books.gradient(dy.rows(), dy.columns());
+      dy = books.gradient(dy.rows(), dy.columns(), dy.dtype());
       ours = true;
     }
   }
@@ -90,7 +88,8 @@ Rehearsal::Shadow Rehearsal::Shadow::detach() const {
 
 // --- the books ---
 
-Rehearsal::Rehearsal(int threads, int64_t watched) : threads_(threads), watched_(watched) {}
+Rehearsal::Rehearsal(const RehearsalOptions& options)
+    : options_(options), records_(options.training) {}
 
 void Rehearsal::add_bytes(Category category, int64_t bytes) {
   int64_t& now = current_[size_t(category)];
@@ -101,7 +100,7 @@ void Rehearsal::add_bytes(Category category, int64_t bytes) {
   Peak& peak = peak_[size_t(category)];
   if (now > peak.bytes) peak = {now, allocations_};
   if (total_ > total_peak_.bytes) total_peak_ = {total_, allocations_};
-  if (allocations_ == watched_) note_parts();
+  if (allocations_ == options_.watched) note_parts();
 }
 
 void Rehearsal::note_parts() {
@@ -130,19 +129,22 @@ Rehearsal::Shadow Rehearsal::hold(int64_t bytes, Category category, std::string_
   return shadow;
 }
 
-Rehearsal::Shadow Rehearsal::make(int64_t rows, int64_t columns, std::string_view what) {
-  Shadow shadow = hold(4 * rows * columns, Category::activations, what);
+Rehearsal::Shadow Rehearsal::make(int64_t rows, int64_t columns, std::string_view what,
+                                  DType dtype) {
+  Shadow shadow = hold(size_of(dtype) * rows * columns, Category::activations, what);
   shadow.rows_ = rows;
   shadow.columns_ = columns;
+  shadow.dtype_ = dtype;
   return shadow;
 }
 
-Rehearsal::Shadow Rehearsal::gradient(int64_t rows, int64_t columns) {
-  return make(rows, columns, passing);
+Rehearsal::Shadow Rehearsal::gradient(int64_t rows, int64_t columns, DType dtype) {
+  return make(rows, columns, passing, dtype);
 }
 
-Rehearsal::Shadow Rehearsal::parameter(const Shape& shape, bool requires_grad) const {
-  Shadow shadow;
+Rehearsal::Shadow Rehearsal::parameter(const Shape& shape, bool requires_grad) {
+  Shadow shadow = hold(0, Category::weights, "parameter");
+  shadow.block_->is_parameter = true;
   shadow.rows_ = shape.rank() > 1 ? shape[0] : 1;
   shadow.columns_ = shape.back();
   if (requires_grad) shadow.grad_ = std::make_shared<Grad>();
@@ -153,7 +155,7 @@ Rehearsal::Shadow Rehearsal::parameter(const Shape& shape, bool requires_grad) c
 
 Rehearsal::Shadow Rehearsal::record(std::string_view op, const Shadow& value, const Shadows& inputs,
                                     const Shadows& kept, Backward backward) {
-  if (std::ranges::none_of(inputs, &Shadow::requires_grad)) return value;
+  if (!records_ || std::ranges::none_of(inputs, &Shadow::requires_grad)) return value;
   const auto node = std::make_shared<Node>();
   node->sequence = next_sequence_++;
   node->backward = std::move(backward);
@@ -180,6 +182,11 @@ void Rehearsal::accumulate(Grad& to, Shadow dx) {
 }
 
 void Rehearsal::backward(const Shadow& loss) {
+  check(loss.requires_grad(), "rehearsal: no parameter is trained");
+  backward(loss, gradient(1, 1));
+}
+
+void Rehearsal::backward(const Shadow& y, Shadow dy) {
   std::map<int64_t, Pending, std::greater<>> waiting;
   const auto deliver = [&](const std::shared_ptr<Grad>& to, Shadow dx) {
     if (to->node) {
@@ -190,8 +197,7 @@ void Rehearsal::backward(const Shadow& loss) {
       accumulate(*to, std::move(dx));
     }
   };
-  check(loss.requires_grad(), "rehearsal: no parameter is trained");
-  deliver(loss.grad_, gradient(1, 1));
+  deliver(y.grad_, std::move(dy));
   while (!waiting.empty()) {
     Pending pending = std::move(waiting.begin()->second);
     waiting.erase(waiting.begin());
@@ -206,129 +212,62 @@ void Rehearsal::backward(const Shadow& loss) {
   }
 }
 
-// --- operations ---
-
-Rehearsal::Shadow Rehearsal::embedding(const Shadow& weight, int64_t tokens,
-                                       std::string_view what) {
-  const int64_t rows = weight.rows(), dim = weight.columns();
-  return record("embedding", make(tokens, dim, what), {weight}, {},
-                [this, rows, dim](const Shadow&) -> Shadows { return {gradient(rows, dim)}; });
-}
-
-Rehearsal::Shadow Rehearsal::add(const Shadow& a, const Shadow& b, std::string_view what) {
-  return record("add", make(a.rows(), a.columns(), what), {a, b}, {},
-                [](const Shadow& dy) -> Shadows {
-                  return {dy.detach(), dy.detach()};
-                });
-}
-
-Rehearsal::Shadow Rehearsal::layer_norm(const Shadow& x, const Shadow& weight, const Shadow& bias,
-                                        std::string_view what) {
-  const Shadow y = make(x.rows(), x.columns(), what);
-  const Shadow mean = make(x.rows(), 1, "layer norms: mean and rstd of each row");
-  const Shadow rstd = make(x.rows(), 1, "layer norms: mean and rstd of each row");
-  return record("layer_norm", y, {x, weight, bias}, {x, mean, rstd},
-                [this, n = x.columns()](const Shadow& dy) -> Shadows {
-                  const Shadow dx = gradient(dy.rows(), n);
-                  const Shadow dweight = gradient(1, n), dbias = gradient(1, n);
-                  return {dx, dweight, dbias};
-                });
-}
-
-// The sum over rows: long ones are cut into parts, as autograd/ops/reduce.cpp does.
-Rehearsal::Shadow Rehearsal::sum_of_rows(int64_t rows, int64_t columns) {
-  const int64_t part = rows == 1 || columns == 1 ? 16384 : 256;
-  Shadow y = gradient(1, columns);
-  int64_t parts = ceil_div(rows, part);
-  if (parts <= 1) return y;
-  Shadow partial = gradient(parts, columns);
-  while ((parts = ceil_div(parts, part)) > 1) {
-    const Shadow shorter = gradient(parts, columns);
-    partial = shorter;
+// As nn/recompute.cpp.
+Rehearsal::Shadow Rehearsal::recompute(const Shadows& inputs, const Shadows& parameters,
+                                       const std::function<Shadow(const Shadows&)>& forward) {
+  const bool records = std::exchange(records_, false);
+  const Shadow value = forward(inputs);
+  records_ = records;
+  Shadows all = inputs;
+  all.insert(all.end(), parameters.begin(), parameters.end());
+  Shadows saved;
+  std::vector<bool> wanted;
+  for (const Shadow& input : inputs) {
+    saved.push_back(input.detach());
+    wanted.push_back(input.requires_grad());
   }
-  return y;
+  return record("recompute", value, all, inputs, [=, this](const Shadow& dy) {
+    Shadows gradients(saved.size()), again;
+    for (size_t i = 0; i < saved.size(); ++i) {
+      const Shadow& leaf = saved[i];
+      again.push_back(leaf);
+      if (!wanted[i]) continue;
+      again.back().grad_ = std::make_shared<Grad>();
+      again.back() = record("recompute", leaf, {again.back()}, {},
+                            [&gradients, i](const Shadow& passed) -> Shadows {
+                              gradients[i] = passed.detach();
+                              return {Shadow()};
+                            });
+    }
+    const Shadow y = forward(again);
+    backward(y, dy.detach());
+    return gradients;
+  });
 }
 
-Rehearsal::Shadow Rehearsal::linear(const Shadow& x, const Shadow& weight, const Shadow& bias,
-                                    std::string_view what) {
-  const int64_t rows = x.rows(), in = weight.columns(), out = weight.rows();
-  const bool wants_dx = x.requires_grad(), wants_dw = weight.requires_grad();
-  const bool wants_db = bias.requires_grad();
-  return record("linear", make(rows, out, what), {x, weight, bias}, {x},
-                [=, this](const Shadow&) -> Shadows {
-                  Shadow dx, dw, db;
-                  if (wants_dx) dx = gradient(rows, in);
-                  if (wants_dw) dw = gradient(out, in);
-                  if (wants_db) db = sum_of_rows(rows, out);
-                  return {dx, dw, db};
+// --- mixed precision, as in autograd/autocast.cpp ---
+
+Rehearsal::Shadow Rehearsal::to(const Shadow& x, DType dtype, std::string_view what) {
+  if (x.dtype() == dtype) return x;
+  return record("to", make(x.rows(), x.columns(), what, dtype), {x}, {},
+                [this, from = x.dtype()](const Shadow& dy) -> Shadows {
+                  return {gradient(dy.rows(), dy.columns(), from)};
                 });
 }
 
-Rehearsal::Shadow Rehearsal::dropout(const Shadow& x, double p, std::string_view what) {
-  if (p == 0) return x;
-  return record(
-      "dropout", make(x.rows(), x.columns(), what), {x}, {},
-      [this](const Shadow& dy) -> Shadows { return {gradient(dy.rows(), dy.columns())}; });
-}
-
-Rehearsal::Shadow Rehearsal::unary(std::string_view op, const Shadow& x, std::string_view what) {
-  const Shadow y = make(x.rows(), x.columns(), what);
-  return record(op, y, {x}, {x, y}, [this](const Shadow& dy) -> Shadows {
+Rehearsal::Shadow Rehearsal::to_autocast(const Shadow& x) {
+  if (!options_.autocast || x.dtype() != DType::f32) return x;
+  if (!x.block_->is_parameter) return to(x, *options_.autocast, "inputs of layers in 16 bits");
+  Shadow cast = x.detach();
+  cast.dtype_ = *options_.autocast;
+  if (!std::exchange(x.block_->has_cast, true)) cast_bytes_ += 2 * x.rows() * x.columns();
+  return record("to", cast, {x}, {}, [this](const Shadow& dy) -> Shadows {
     return {gradient(dy.rows(), dy.columns())};
   });
 }
 
-Rehearsal::Shadow Rehearsal::scale(const Shadow& x, std::string_view what) {
-  return record(
-      "scale", make(x.rows(), x.columns(), what), {x}, {},
-      [this](const Shadow& dy) -> Shadows { return {gradient(dy.rows(), dy.columns())}; });
-}
-
-Rehearsal::Shadow Rehearsal::attention(const Shadow& q, const Shadow& k, const Shadow& v,
-                                       int64_t heads, int64_t most_keys, const Shadow& offsets,
-                                       std::string_view what) {
-  constexpr int64_t tile_rows = 64;
-  const int64_t scores = 4 * threads_ * tile_rows * most_keys;
-  const Shadow y = make(q.rows(), q.columns(), what);
-  const Shadow log_sum_exp = make(q.rows(), heads, "attention: log-sum-exp of each row and head");
-  hold(scores, Category::workspace, "scores");
-  return record(
-      "attention", y, {q, k, v}, {q, k, v, y, log_sum_exp, offsets},
-      [=, this, queries = q.rows(), keys = k.rows(), dim = q.columns()](const Shadow&) -> Shadows {
-        const Shadow dq = gradient(queries, dim);
-        const Shadow dk = gradient(keys, dim), dv = gradient(keys, dim);
-        hold(2 * scores, Category::workspace, "scores and their gradients");
-        return {dq, dk, dv};
-      });
-}
-
-Rehearsal::Shadow Rehearsal::index_select(const Shadow& x, int64_t rows, std::string_view what) {
-  const int64_t all = x.rows(), dim = x.columns();
-  return record("index_select", make(rows, dim, what), {x}, {},
-                [this, all, dim](const Shadow&) -> Shadows { return {gradient(all, dim)}; });
-}
-
-Rehearsal::Shadow Rehearsal::cross_entropy(const Shadow& x) {
-  const int64_t rows = x.rows();
-  const Shadow losses = make(rows, 1, "loss"), largest = make(rows, 1, "loss");
-  const Shadow log_sum = make(rows, 1, "loss"), divisor = make(1, 1, "loss");
-  return record("cross_entropy", make(1, 1, "loss"), {x}, {x, largest, log_sum, divisor},
-                [this, rows, classes = x.columns()](const Shadow&) -> Shadows {
-                  return {gradient(rows, classes)};
-                });
-}
-
-Rehearsal::Shadow Rehearsal::mean_loss(const Shadow& x) {
-  const int64_t rows = x.rows(), columns = x.columns();
-  Shadow y;
-  {
-    const Shadow partial = make(ceil_div(rows * columns, 4096), 1, "loss");
-    const Shadow sum = sum_of_rows(partial.rows(), 1);
-    y = make(1, 1, "loss");
-  }
-  return record("loss", y, {x}, {x}, [this, rows, columns](const Shadow&) -> Shadows {
-    return {gradient(rows, columns)};
-  });
+Rehearsal::Shadow Rehearsal::to_full_precision(const Shadow& x, std::string_view what) {
+  return size_of(x.dtype()) == 2 ? to(x, DType::f32, what) : x;
 }
 
 }  // namespace minim::models

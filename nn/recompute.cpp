@@ -1,5 +1,6 @@
 #include "nn/recompute.h"
 
+#include "autograd/autocast.h"
 #include "autograd/enable_grad.h"
 #include "autograd/node.h"
 
@@ -28,12 +29,24 @@ class Replay {
   bool training_;
 };
 
+// The input again, as the result of an operation whose backward puts the gradient into `gradient`.
+// A leaf would count it as a gradient that is kept, and in mixed precision as a parameter.
+Tensor passes_gradient_to(Tensor& gradient, const Tensor& input) {
+  Tensor leaf = input.detach();
+  leaf.set_requires_grad(true);
+  return record("recompute", leaf.detach(), {leaf}, [&gradient](const Tensor& dy) -> Tensors {
+    gradient = dy;
+    return {Tensor()};
+  });
+}
+
 }  // namespace
 
 Tensor recompute(const Module& module, std::function<Tensor(const Tensors&)> forward,
                  const Tensors& inputs) {
   const Generator generator = module.generator();
   const bool training = module.training();
+  const std::optional<DType> precision = autocast_dtype();
   Tensor value;
   {
     const NoGrad no_grad;
@@ -51,22 +64,16 @@ Tensor recompute(const Module& module, std::function<Tensor(const Tensors&)> for
   return record(
       "recompute", value, all,
       [module, forward = std::move(forward), saved = std::move(saved), wanted = std::move(wanted),
-       count = all.size(), generator, training](const Tensor& dy) {
-        Tensors leaves;
+       count = all.size(), generator, training, precision](const Tensor& dy) {
+        const Replay replay(module, generator, training);
+        const EnableGrad enable_grad;
+        const Autocast as_before(precision);
+        Tensors gradients(count), again;
         for (size_t i = 0; i < saved.size(); ++i) {
           const Tensor& input = saved[i].get();
-          leaves.push_back(input.defined() ? input.detach() : input);
-          if (wanted[i]) leaves.back().set_requires_grad(true);
+          again.push_back(wanted[i] ? passes_gradient_to(gradients[i], input) : input);
         }
-        {
-          const Replay replay(module, generator, training);
-          const EnableGrad enable_grad;
-          const Tensor again = forward(leaves);
-          again.backward(dy);
-        }
-        Tensors gradients(count);
-        for (size_t i = 0; i < leaves.size(); ++i)
-          if (wanted[i]) gradients[i] = leaves[i].grad();
+        forward(again).backward(dy);
         return gradients;
       });
 }

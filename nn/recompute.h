@@ -7,8 +7,9 @@
 namespace minim::nn {
 
 // forward(inputs) without keeping what its operations need for their backward: the backward runs it
-// again and gives the same gradients to the last bit, with the same dropout (PyTorch's
-// torch.utils.checkpoint; Chen et al., 2016). Takes one more forward, and keeps the inputs alone.
+// again and gives the same gradients to the last bit, with the same dropout and under the same
+// Autocast (PyTorch's torch.utils.checkpoint; Chen et al., 2016). Takes one more forward, and keeps
+// the inputs alone.
 // (An input that is a leaf and has a gradient already gets this one as one sum, so rounding may
 // differ.)
 //

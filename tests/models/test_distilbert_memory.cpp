@@ -3,11 +3,14 @@
 
 #include <doctest/doctest.h>
 
+#include "autograd/autocast.h"
+#include "autograd/node.h"
 #include "models/distilbert_memory.h"
 #include "optim/clip.h"
 #include "tests/core/temporary_folder.h"
 #include "tests/optim/accounting.h"
 #include "text/packing.h"
+#include "train/evaluator.h"
 
 using namespace minim;
 using namespace minim::test;
@@ -21,7 +24,7 @@ using models::StepOptions;
 namespace {
 
 struct Measured {
-  int64_t activations, workspace, data, gradients, together;
+  int64_t activations, workspace, data, gradients, together, casts;
 };
 
 // Sequences of these lengths, with labels of the kind that the config asks for.
@@ -43,12 +46,20 @@ text::Examples make_examples(const DistilBertConfig& config, const std::vector<i
   return examples;
 }
 
-// A step as train::Trainer does it, up to the norm of the gradients.
+// A step as train::Trainer does it, up to the norm of the gradients; not the first, so that
+// parameters in autocast's dtype are there.
 Measured measure(const DistilBertForSequenceClassification& model,
-                 const std::vector<int64_t>& lengths, bool token_types, int64_t micro_batches) {
+                 const std::vector<int64_t>& lengths, bool token_types, int64_t micro_batches,
+                 std::optional<DType> autocast) {
   const text::Examples examples = make_examples(model.config, lengths, token_types);
   std::vector<int64_t> rows(lengths.size());
   std::iota(rows.begin(), rows.end(), int64_t(0));
+  const int64_t weights = memory::current(Category::weights);
+  {
+    const NoGrad no_grad;
+    const Autocast precision(autocast);
+    model.forward(text::pack(examples, rows));
+  }
   const auto before = [](Category category) { return memory::current(category); };
   const int64_t activations = before(Category::activations), data = before(Category::data);
   const int64_t workspace = before(Category::workspace), gradients = before(Category::gradients);
@@ -59,14 +70,20 @@ Measured measure(const DistilBertForSequenceClassification& model,
       const memory::Scope scope(Category::data);
       return text::pack(examples, rows);
     }();
-    const Tensor loss = model.loss(model.forward(batch), batch.labels);
-    (micro_batches == 1 ? loss : loss * 0.5).backward();
+    const Tensor loss = [&] {
+      const Autocast precision(autocast);
+      return model.loss(model.forward(batch), batch.labels);
+    }();
+    const Tensor share = micro_batches == 1 ? loss : loss * 0.5;
+    (autocast == DType::f16 ? share * 1024.0 : share).backward();
   }
   optim::gradient_norm(model.parameters());
-  const Measured measured = {
-      memory::peak(Category::activations) - activations,
-      memory::peak(Category::workspace) - workspace, memory::peak(Category::data) - data,
-      memory::current(Category::gradients) - gradients, memory::peak() - all};
+  const Measured measured = {memory::peak(Category::activations) - activations,
+                             memory::peak(Category::workspace) - workspace,
+                             memory::peak(Category::data) - data,
+                             memory::peak(Category::gradients) - gradients,
+                             memory::peak() - all,
+                             memory::peak(Category::weights) - weights};
   model.zero_grad();
   return measured;
 }
@@ -79,6 +96,8 @@ struct Case {
   bool token_types = false;
   int64_t micro_batches = 1;
   std::string problem_type = {};
+  std::optional<DType> autocast = {};
+  bool recomputes = false;
 };
 
 DistilBertConfig config_of(const Case& c) {
@@ -96,18 +115,20 @@ DistilBertConfig config_of(const Case& c) {
 
 void check_case(const Case& c) {
   CAPTURE(c.what);
-  const DistilBertForSequenceClassification model(config_of(c));
+  DistilBertForSequenceClassification model(config_of(c));
   if (!c.freeze.empty()) model.freeze(c.freeze);
+  if (c.recomputes) model.gradient_checkpointing_enable();
   BatchShape shape = BatchShape::of(c.lengths);
   shape.token_types = c.token_types;
-  const StepMemory predicted =
-      models::rehearse_step(model, shape, {.gradient_accumulation_steps = c.micro_batches});
-  const Measured measured = measure(model, c.lengths, c.token_types, c.micro_batches);
+  const StepMemory predicted = models::rehearse_step(
+      model, shape, {.gradient_accumulation_steps = c.micro_batches, .autocast = c.autocast});
+  const Measured measured = measure(model, c.lengths, c.token_types, c.micro_batches, c.autocast);
   CHECK(predicted.activations == measured.activations);
   CHECK(predicted.gradients == measured.gradients);
   CHECK(predicted.workspace == measured.workspace);
   CHECK(predicted.data == measured.data);
   CHECK(predicted.together == measured.together);
+  CHECK(predicted.casts == measured.casts);
   int64_t parts = 0;
   for (const models::MemoryPart& part : predicted.at_peak)
     parts += part.bytes;
@@ -116,8 +137,9 @@ void check_case(const Case& c) {
 
 }  // namespace
 
+const std::vector<int64_t> ragged = {7, 1, 23, 12, 3};
+
 TEST_CASE("the peak of a step is predicted to the byte, whatever the sizes") {
-  const std::vector<int64_t> ragged = {7, 1, 23, 12, 3};
   const Case cases[] = {
       {"as it is", "", ragged},
       {"one layer", "n_layers=1", ragged},
@@ -152,6 +174,40 @@ TEST_CASE("the peak of a step is predicted to the byte, whatever the sizes") {
   };
   for (const Case& c : cases)
     check_case(c);
+}
+
+TEST_CASE("so it is where blocks are recomputed, and in mixed precision") {
+  const std::vector<int64_t> pieces(20, 40);  // sums in parts
+  std::vector<Case> cases = {
+      {"as it is", "", ragged},
+      {"one layer", "n_layers=1", ragged},
+      {"four layers", "n_layers=4", ragged},
+      {"a wide layer", "n_layers=3,dim=64,hidden_dim=32", ragged},
+      {"no dropout", "n_layers=3,dropout=0,attention_dropout=0", ragged},
+      {"long: sums in parts", "", pieces},
+      {"one token", "", {1}},
+      {"another activation", "n_layers=3,activation=relu", ragged},
+      {"77 labels and pairs", "", ragged, 77, "", true},
+      {"regression", "", ragged, 1},
+      {"multi-label", "", ragged, 300, "", false, 1, "multi_label_classification"},
+      {"frozen embeddings", "n_layers=3", ragged, 2, "distilbert.embeddings.*"},
+      {"frozen blocks", "n_layers=3", ragged, 2, "distilbert.transformer.layer.[01].*"},
+      {"embeddings and a block frozen", "n_layers=3", ragged, 2, "distilbert.*[s0].*"},
+      {"a frozen body", "", ragged, 2, "distilbert.*"},
+      {"all but biases frozen", "n_layers=3", ragged, 2, "*weight"},
+      {"accumulation", "n_layers=3", ragged, 2, "", false, 2},
+  };
+  for (Case& c : cases)
+    for (const std::optional<DType> autocast :
+         {std::optional<DType>(), std::optional(DType::bf16), std::optional(DType::f16)})
+      for (const bool recomputes : {false, true}) {
+        if (!autocast && !recomputes) continue;
+        CAPTURE(autocast ? name_of(*autocast) : "f32");
+        CAPTURE(recomputes);
+        c.autocast = autocast;
+        c.recomputes = recomputes;
+        check_case(c);
+      }
 }
 
 TEST_CASE("attention's buffers follow the number of threads") {
@@ -217,6 +273,71 @@ TEST_CASE("DistilBERT has 65,783,042 parameters in 104 tensors, known without on
   CHECK(memory::current() == before);
 }
 
+TEST_CASE("recomputing DistilBERT's blocks keeps their inputs, and one block whole") {
+  DistilBertConfig config;
+  auto model = models::model_without_weights(config);
+  model.gradient_checkpointing_enable();
+  const StepMemory step =
+      models::rehearse_step(model, BatchShape::uniform(16, 128), {.threads = 2});
+  // There is most when the fifth block, the first that runs again, is at the backward of its
+  // activation. Kept per token:
+  const int64_t block = (3 + 1 + 2) * 768 + 2 * 3072 + 12 + 2  // as above, past the second norm
+                        + 768;                                 // whose output is held
+  const int64_t inputs = 5 * 768;                              // of five blocks
+  const int64_t embeddings = 768 + 2;                          // the norm's x, mean and rstd
+  // The gradients of the block's output and of the first norm's, by y and x of the activation.
+  const int64_t on_their_way = 2 * 768 + 2 * 3072;
+  CHECK(step.activations ==
+        4 * (16 * 128 * (block + inputs + embeddings + on_their_way) + 1));  // 1: loss
+}
+
+TEST_CASE("parameters of linear layers have a copy in 16 bits in mixed precision") {
+  DistilBertConfig config;
+  const auto model = models::model_without_weights(config);
+  const StepMemory step =
+      models::rehearse_step(model, BatchShape::uniform(16, 128), {.autocast = DType::bf16});
+  // Six blocks of four square layers and a feed-forward, the head's, and the biases of them all.
+  const int64_t weights = 6 * (4 * 768 * 768 + 2 * 768 * 3072) + 768 * 768 + 2 * 768;
+  const int64_t biases = 6 * (5 * 768 + 3072) + 768 + 2;
+  CHECK(step.casts == 2 * (weights + biases));
+  CHECK(step.gradients == step.weights);
+  CHECK(models::rehearse_step(model, BatchShape::uniform(16, 128)).casts == 0);
+}
+
+TEST_CASE("an evaluation is predicted to the byte too") {
+  for (const std::optional<DType> autocast :
+       {std::optional<DType>(), std::optional(DType::bf16), std::optional(DType::f16)})
+    for (const Case& c : std::vector<Case>{
+             {"as it is", "", {}, 2},
+             {"one layer", "n_layers=1", {}, 2},
+             {"more logits than activations", "n_layers=1,dim=4,hidden_dim=4", {}, 300},
+             {"regression", "", {}, 1},
+             {"multi-label", "", {}, 300, "", false, 1, "multi_label_classification"}}) {
+      CAPTURE(c.what);
+      DistilBertForSequenceClassification model(config_of(c));
+      model.gradient_checkpointing_enable();  // which is for training
+      const std::vector<int64_t> lengths(7, 11);
+      const text::Examples examples = make_examples(model.config, lengths, c.token_types);
+      const train::Evaluator evaluator(
+          model, 3, [](const auto&) { return train::Metrics(); }, autocast);
+      // Parameters in autocast's dtype come with the first evaluation.
+      const int64_t weights = memory::current(Category::weights);
+      evaluator.predict(examples);
+      const int64_t activations = memory::current(Category::activations);
+      const int64_t data = memory::current(Category::data), all = memory::current();
+      const int64_t workspace = memory::current(Category::workspace);
+      memory::reset_peak();
+      evaluator.evaluate(examples);
+      const models::EvaluationMemory predicted =
+          models::rehearse_evaluation(model, BatchShape::uniform(3, 11), 7, {.autocast = autocast});
+      CHECK(predicted.activations == memory::peak(Category::activations) - activations);
+      CHECK(predicted.workspace == memory::peak(Category::workspace) - workspace);
+      CHECK(predicted.data == memory::peak(Category::data) - data);
+      CHECK(predicted.casts == memory::peak(Category::weights) - weights);
+      CHECK(predicted.together == memory::peak() - all);
+    }
+}
+
 TEST_CASE("the parts at the peak are named, with who reads them") {
   DistilBertConfig config;
   config.n_layers = 3;
@@ -260,6 +381,8 @@ TEST_CASE("batches and configs that cannot be are refused") {
           models::rehearse_step(model, BatchShape::uniform(1, 4),
                                 {.gradient_accumulation_steps = 0});
         }) == "gradient_accumulation_steps: must be at least 1, is 0");
+  CHECK(error_of([&] { models::rehearse_evaluation(model, BatchShape::uniform(3, 4), 2); }) ==
+        "evaluation: a batch of 3 sequences is more than the 2 rows");
   model.freeze("*");
   CHECK(error_of([&] { models::rehearse_step(model, BatchShape::uniform(1, 4)); }) ==
         "freeze: every parameter is frozen; nothing is left to train");

@@ -1,3 +1,5 @@
+#include "autograd/autocast.h"
+#include "core/memory.h"
 #include "optim/adamw.h"
 #include "tests/models/distilbert_tiny.h"
 
@@ -140,4 +142,56 @@ TEST_CASE("a tiny model learns eight texts by heart") {
   const Tensor logits = model.forward(batch);
   CHECK(model.loss(logits, batch.labels).item() < 0.01);
   CHECK(argmax(logits.detach()).to_vector<int64_t>() == batch.labels.to_vector<int64_t>());
+}
+
+TEST_CASE("gradient checkpointing changes no bit of values, gradients and dropout, in any dtype") {
+  DistilBertConfig config = DistilBertConfig::preset("tiny").with_overrides("n_layers=3,dim=32");
+  config.vocab_size = 60;
+  const PackedBatch batch = eight_texts();
+  for (const std::optional<DType> autocast :
+       {std::optional<DType>(), std::optional(DType::bf16), std::optional(DType::f16)}) {
+    DistilBertForSequenceClassification plain(config), recomputes(config);
+    recomputes.gradient_checkpointing_enable();
+    CHECK(recomputes.is_gradient_checkpointing());
+    for (int pass = 0; pass < 2; ++pass) {  // the second adds to the gradients
+      std::vector<Tensor> losses;
+      std::vector<int64_t> kept;
+      for (const auto* model : {&plain, &recomputes}) {
+        const int64_t before = memory::current(memory::Category::activations);
+        {
+          const Autocast precision(autocast);
+          losses.push_back(model->loss(model->forward(batch), batch.labels));
+        }
+        kept.push_back(memory::current(memory::Category::activations) - before);
+        losses.back().backward();
+      }
+      CHECK(same_bits(losses[0], losses[1]));
+      CHECK(kept[1] < kept[0] / 2);  // two blocks of three
+    }
+    const NamedTensors expected = plain.parameters(), got = recomputes.parameters();
+    for (size_t i = 0; i < got.size(); ++i) {
+      CAPTURE(got[i].name);
+      CHECK(same_bits(got[i].tensor.grad(), expected[i].tensor.grad()));
+    }
+    CHECK(plain.generator().offset == recomputes.generator().offset);
+  }
+}
+
+TEST_CASE("gradient checkpointing is for training: evaluation and a model without it keep all") {
+  auto model = new_model();
+  const PackedBatch batch = eight_texts();
+  const auto kept = [&] {
+    const int64_t before = memory::current(memory::Category::activations);
+    const Tensor states = sum(model.distilbert.forward(batch));
+    return memory::current(memory::Category::activations) - before;
+  };
+  model.gradient_checkpointing_enable();
+  const int64_t less = kept();
+  model.eval();
+  const int64_t all = kept();
+  CHECK(less < all);
+  model.train();
+  model.gradient_checkpointing_disable();
+  CHECK_FALSE(model.is_gradient_checkpointing());
+  CHECK(kept() > less);
 }
