@@ -9,6 +9,7 @@
 
 #include "core/backend.h"
 #include "core/error.h"
+#include "core/memory_advice.h"
 
 namespace minim::memory {
 
@@ -77,7 +78,8 @@ void free_pool(Device device, Ledger& books) {
   books.pool.clear();
 }
 
-[[noreturn]] void fail_out_of_memory(Device device, Ledger& books, size_t bytes) {
+[[noreturn]] void fail_out_of_memory(Device device, Ledger& books, size_t bytes,
+                                     std::unique_lock<std::mutex>& lock) {
   constexpr double mebibyte = 0x1p20;
   std::string use;
   for (size_t c = 0; c < categories; ++c)
@@ -85,11 +87,11 @@ void free_pool(Device device, Ledger& books) {
       use += fmt::format("{}{} {:.1f} MiB", use.empty() ? "" : ", ", name_of(Category(c)),
                          double(books.current[c]) / mebibyte);
   if (use.empty()) use = "nothing";
-  constexpr std::string_view advice = "a smaller batch or shorter sequences need less";
+  lock.unlock();  // who gives advice may look at tensors
   if (device.is_cpu())
-    fail("memory: the system refused {} bytes; in use: {}; {}", bytes, use, advice);
+    fail("memory: the system refused {} bytes; in use: {}; {}", bytes, use, advice());
   fail("memory: {} has no {} bytes left, {:.1f} MiB are free; in use: {}; {}", device, bytes,
-       double(backend(device).free_bytes(device)) / mebibyte, use, advice);
+       double(backend(device).free_bytes(device)) / mebibyte, use, advice());
 }
 
 }  // namespace
@@ -164,9 +166,9 @@ Category Scope::category() {
 void* allocate(size_t bytes, Category category, Device device) {
   Ledger& books = ledger(device);
   const Backend& system = backend(device);
-  const std::lock_guard lock(books.mutex);
+  std::unique_lock lock(books.mutex);
   // No machine has 2^62 bytes; refusing them here keeps the rounding below from overflowing.
-  if (bytes > size_t(1) << 62) fail_out_of_memory(device, books, bytes);
+  if (bytes > size_t(1) << 62) fail_out_of_memory(device, books, bytes, lock);
   const size_t size = pool_size(bytes);
   void* block = nullptr;
   Segment* const segment =
@@ -188,7 +190,7 @@ void* allocate(size_t bytes, Category category, Device device) {
       free_pool(device, books);
       block = system.allocate(device, size);
     }
-    if (block == nullptr) fail_out_of_memory(device, books, bytes);
+    if (block == nullptr) fail_out_of_memory(device, books, bytes, lock);
     ++books.system_allocations;
   }
   if (segment != nullptr) books.segments[block] = segment;

@@ -9,6 +9,14 @@
 
 namespace minim::train {
 
+namespace {
+
+models::BatchShape shape_of(const LargestBatch& batch) {
+  return {batch.sequences, batch.tokens, batch.longest, batch.token_types};
+}
+
+}  // namespace
+
 MemoryLedger::MemoryLedger(const nn::Module& model, const optim::StateSize& optimizer_state)
     : device(model.device()),
       predicted_optimizer_state(optimizer_state.bytes),
@@ -22,18 +30,26 @@ MemoryLedger::MemoryLedger(const nn::Module& model, const optim::StateSize& opti
   }
 }
 
-MemoryLedger::MemoryLedger(const RunDescription& run, const LargestBatch& batch)
+MemoryLedger::MemoryLedger(const RunDescription& run, const TrainerState& state)
     : MemoryLedger(run.model, run.optimizer.state_size()) {
-  if (batch.tokens == 0 || trained_parameters == 0) return;
+  if (state.largest_batch.tokens == 0 || trained_parameters == 0) return;
+  if (device.is_cpu()) label_bytes = state.label_bytes;
   step = models::rehearse_step(
-      run.model, {batch.sequences, batch.tokens, batch.longest, batch.token_types},
-      {.gradient_accumulation_steps = run.arguments.gradient_accumulation_steps});
+      run.model, shape_of(state.largest_batch),
+      {.gradient_accumulation_steps = run.arguments.gradient_accumulation_steps,
+       .autocast = run.arguments.autocast_dtype(device)});
+  if (state.eval_rows > 0)
+    evaluation =
+        models::rehearse_evaluation(run.model, shape_of(state.largest_eval_batch), state.eval_rows,
+                                    {.autocast = run.arguments.eval_autocast_dtype(device)});
   NamedTensors trained;
   for (const NamedTensor& parameter : run.model.parameters())
     if (parameter.tensor.requires_grad()) trained.push_back(parameter);
   const int64_t update = update_workspace(run.optimizer.name(), trained);
-  predicted_peak = step->weights + predicted_optimizer_state +
-                   std::max(step->together, step->gradients + update);
+  int64_t beside = std::max(step->together, step->gradients + update);
+  if (evaluation) beside = std::max(beside, evaluation->together);
+  predicted_weights += std::max(step->casts, evaluation ? evaluation->casts : 0);
+  predicted_peak = predicted_weights + predicted_optimizer_state + label_bytes + beside;
 }
 
 std::optional<int64_t> MemoryLedger::predicted(memory::Category category) const {
@@ -42,9 +58,10 @@ std::optional<int64_t> MemoryLedger::predicted(memory::Category category) const 
   if (category == Category::gradients) return predicted_gradients;
   if (category == Category::optimizer_state) return predicted_optimizer_state;
   if (!step) return std::nullopt;
-  return category == Category::activations ? step->activations
-         : category == Category::workspace ? step->workspace
-                                           : step->data;
+  const models::EvaluationMemory other = evaluation.value_or(models::EvaluationMemory());
+  return category == Category::activations ? std::max(step->activations, other.activations)
+         : category == Category::workspace ? std::max(step->workspace, other.workspace)
+                                           : std::max(step->data, other.data) + label_bytes;
 }
 
 MeasuredMemory::MeasuredMemory(Device device) : peak(memory::peak(device)) {

@@ -19,14 +19,17 @@ struct MemoryLedger {
   int64_t predicted_weights = 0, predicted_gradients = 0, predicted_optimizer_state = 0;
   int64_t parameters = 0, trained_parameters = 0;
   int64_t optimizer_state_elements = 0;  // in tensors; step counters are not among them
-  // Of a training step on the largest batch; none where no batch is known.
+  // Of a training step on the largest batch, and of an evaluation; none where no batch is known.
   std::optional<models::StepMemory> step;
-  int64_t predicted_peak = 0;  // of all tensors at once in such a step, once the state exists
+  std::optional<models::EvaluationMemory> evaluation;
+  int64_t label_bytes = 0;     // of all rows, which are there all the time
+  int64_t predicted_peak = 0;  // of all tensors at once in either, once the state exists
 
   // From the parameters that are trained and what the optimizer says it will keep.
   MemoryLedger(const nn::Module& model, const optim::StateSize& optimizer_state);
-  // With the step that `classifier memory` predicts too, on the largest batch that was met.
-  MemoryLedger(const RunDescription& run, const LargestBatch& batch);
+  // With the step and the evaluation that `classifier memory` predicts too, on the largest batches
+  // that were met.
+  MemoryLedger(const RunDescription& run, const TrainerState& state);
 
   // Predicted bytes of a category; none where no batch is known and it depends on that.
   std::optional<int64_t> predicted(memory::Category category) const;

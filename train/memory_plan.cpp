@@ -22,13 +22,17 @@ int64_t workspace_of_update(std::string_view rule, const Shape& shape) {
 }
 
 OptimizerPlan plan_optimizer(const OptimizerChoice& choice, const NamedTensors& trained,
-                             const models::StepMemory& step) {
+                             const MemoryPlan& of) {
+  const models::StepMemory& step = of.step;
   const auto optimizer = optim::make_optimizer(choice.name, optim::decay_groups(trained, 0.0),
                                                {.optim_args = choice.optim_args});
   OptimizerPlan plan{.choice = choice, .state = optimizer->state_size()};
   plan.update_workspace = update_workspace(optimizer->name(), trained);
-  plan.peak = step.weights + plan.state.bytes +
+  plan.peak = step.weights + step.casts + plan.state.bytes +
               std::max(step.together, step.gradients + plan.update_workspace);
+  if (const auto& evaluation = of.evaluation_memory)
+    plan.peak = std::max(plan.peak, step.weights + std::max(step.casts, evaluation->casts) +
+                                        plan.state.bytes + evaluation->together);
   return plan;
 }
 
@@ -53,12 +57,18 @@ std::vector<OptimizerChoice> all_optimizers() {
 MemoryPlan plan_memory(const models::DistilBertForSequenceClassification& model,
                        const models::BatchShape& batch,
                        const std::vector<OptimizerChoice>& optimizers,
-                       const models::StepOptions& options) {
+                       const models::StepOptions& options,
+                       const std::optional<EvaluationShape>& evaluation) {
   MemoryPlan plan;
   plan.config = model.config;
   plan.batch = batch;
   plan.options = options;
   plan.step = models::rehearse_step(model, batch, options);
+  plan.evaluation = evaluation;
+  if (evaluation)
+    plan.evaluation_memory =
+        models::rehearse_evaluation(model, evaluation->batch, evaluation->rows, options);
+  plan.recomputes = model.is_gradient_checkpointing();
   NamedTensors trained;
   for (const NamedTensor& parameter : model.parameters()) {
     const bool is_trained = parameter.tensor.requires_grad();
@@ -69,14 +79,15 @@ MemoryPlan plan_memory(const models::DistilBertForSequenceClassification& model,
     trained.push_back(parameter);
   }
   for (const OptimizerChoice& choice : optimizers)
-    plan.optimizers.push_back(plan_optimizer(choice, trained, plan.step));
+    plan.optimizers.push_back(plan_optimizer(choice, trained, plan));
   return plan;
 }
 
 MemoryPlan plan_memory(const models::DistilBertConfig& config, const models::BatchShape& batch,
                        const std::vector<OptimizerChoice>& optimizers,
-                       const models::StepOptions& options) {
-  return plan_memory(models::model_without_weights(config), batch, optimizers, options);
+                       const models::StepOptions& options,
+                       const std::optional<EvaluationShape>& evaluation) {
+  return plan_memory(models::model_without_weights(config), batch, optimizers, options, evaluation);
 }
 
 }  // namespace minim::train

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,7 +25,13 @@ struct OptimizerPlan {
   OptimizerChoice choice;
   optim::StateSize state;
   int64_t update_workspace = 0;  // peak of what an update needs beside the state; bytes
-  int64_t peak = 0;              // of all tensors in a step, once the state exists; bytes
+  int64_t peak = 0;              // of all tensors in a step or an evaluation, once the state exists
+};
+
+// What is evaluated: rows, in batches of at most that shape.
+struct EvaluationShape {
+  int64_t rows;
+  models::BatchShape batch;
 };
 
 struct MemoryPlan {
@@ -40,26 +47,32 @@ struct MemoryPlan {
   int64_t parameters = 0, trained_parameters = 0;
   models::BatchShape batch;
   models::StepOptions options;
+  bool recomputes = false;  // blocks, in the backward
   models::StepMemory step;
   std::vector<OptimizerPlan> optimizers;
+  std::optional<EvaluationShape> evaluation;
+  std::optional<models::EvaluationMemory> evaluation_memory;  // where that is given
 };
 
 // Peak of what an update under the optimizer of that name works with beside its state; bytes.
 int64_t update_workspace(std::string_view optimizer, const NamedTensors& trained);
 
 // The plan of training `model`, whose weights are not read (models::model_without_weights makes one
-// of a config; freeze() says what is trained), on batches of this shape. Throws what
-// models::rehearse_step and optim::make_optimizer throw.
+// of a config; freeze() says what is trained, gradient_checkpointing_enable() that blocks are
+// recomputed), on batches of this shape, and of its evaluations where there are. Throws what
+// models::rehearse_step, models::rehearse_evaluation and optim::make_optimizer throw.
 //
 // Peaks are what memory::peak() says of every step but the first, which has no optimizer state
-// until its update, of steps without evaluation. Beside them a process holds the labels and ids of
-// its data, the program, and what Eigen needs for a product.
+// until its update, and of evaluations between them. Beside them a process holds the labels and ids
+// of its data, the program, and what Eigen needs for a product.
 MemoryPlan plan_memory(const models::DistilBertForSequenceClassification& model,
                        const models::BatchShape& batch,
                        const std::vector<OptimizerChoice>& optimizers = all_optimizers(),
-                       const models::StepOptions& options = {});
+                       const models::StepOptions& options = {},
+                       const std::optional<EvaluationShape>& evaluation = {});
 MemoryPlan plan_memory(const models::DistilBertConfig& config, const models::BatchShape& batch,
                        const std::vector<OptimizerChoice>& optimizers = all_optimizers(),
-                       const models::StepOptions& options = {});
+                       const models::StepOptions& options = {},
+                       const std::optional<EvaluationShape>& evaluation = {});
 
 }  // namespace minim::train

@@ -59,11 +59,17 @@ std::string heading(const MemoryPlan& plan) {
                   with_commas(plan.batch.longest), counted(plan.options.threads, "thread"));
   if (const int64_t n = plan.options.gradient_accumulation_steps; n > 1)
     text += fmt::format("; {} batches to an update", with_commas(n));
+  if (plan.recomputes) text += "; gradient checkpointing";
+  if (plan.options.autocast)
+    text += fmt::format("; mixed precision {}", name_of(*plan.options.autocast));
   return text + "\n\n";
 }
 
 // What a step takes beside the optimizer's state, with its largest activations.
-std::string step_table(const models::StepMemory& step) {
+std::string step_table(const MemoryPlan& plan) {
+  const models::StepMemory& step = plan.step;
+  const std::string half =
+      plan.options.autocast ? std::string(name_of(*plan.options.autocast)) : "";
   std::vector<std::string> explained;
   for (const models::MemoryPart& part : step.at_peak) {
     if (explained.size() == shown_parts) break;
@@ -79,8 +85,10 @@ std::string step_table(const models::StepMemory& step) {
     table.add({name, mib(bytes), bar_cell(bytes, largest), left(what, what.size(), widest)});
   };
   add("weights", step.weights, "all parameters, f32");
+  if (step.casts > 0) add("weights in " + half, step.casts, "of linear layers, kept beside them");
   add("gradients", step.gradients, "of those that are trained, f32");
-  add("activations", step.activations, "when there are most, f32");
+  add("activations", step.activations,
+      "when there are most, f32" + (half.empty() ? half : " and " + half));
   int64_t others = step.activations;
   for (size_t i = 0; i < explained.size(); ++i) {
     const models::MemoryPart& part = step.at_peak[i];
@@ -90,6 +98,13 @@ std::string step_table(const models::StepMemory& step) {
   if (others > 0) add("  others", others, "");
   add("workspace", step.workspace, "attention scores, per thread");
   add("batch", step.data, "ids, positions, labels");
+  if (const auto& evaluation = plan.evaluation_memory) {
+    add("evaluation", evaluation->activations,
+        fmt::format("activations of {} at a time",
+                    counted(plan.evaluation->batch.sequences, "sequence")));
+    add("logits", evaluation->data,
+        fmt::format("of {}, and a batch", counted(plan.evaluation->rows, "row")));
+  }
   return table.to_string();
 }
 
@@ -106,7 +121,8 @@ std::string optimizer_table(const MemoryPlan& plan) {
   return table.to_string() +
          "\nState elements count step counters, as PyTorch's state_dict has them; the bytes are "
          "those of tensors.\nThe peak is that of weights, gradients, activations, workspace, batch "
-         "and state together, which do\nnot have their own peaks at the same time.\n";
+         "and state together, which do\nnot have their own peaks at the same time" +
+         (plan.evaluation ? "; or that of an evaluation, where it is more.\n" : ".\n");
 }
 
 // Bytes of each parameter's state.
@@ -150,7 +166,7 @@ std::string bar(int64_t bytes, int64_t largest, int width) {
 }
 
 std::string memory_table(const MemoryPlan& plan) {
-  return heading(plan) + step_table(plan.step) + "\n" + optimizer_table(plan);
+  return heading(plan) + step_table(plan) + "\n" + optimizer_table(plan);
 }
 
 std::string memory_by_tensor(const MemoryPlan& plan) {
@@ -180,7 +196,8 @@ std::string memory_by_tensor(const MemoryPlan& plan) {
   return table.to_string();
 }
 
-std::string memory_json(const MemoryPlan& plan, bool by_tensor) {
+std::string memory_json(const MemoryPlan& plan, const std::vector<OptionPlan>& options,
+                        bool by_tensor) {
   const models::StepMemory& step = plan.step;
   ordered_json object = {{"config", ordered_json::parse(plan.config.to_json())},
                          {"parameters", plan.parameters},
@@ -191,8 +208,11 @@ std::string memory_json(const MemoryPlan& plan, bool by_tensor) {
                            {"tokens", plan.batch.tokens},
                            {"longest", plan.batch.longest}}},
                          {"gradient_accumulation_steps", plan.options.gradient_accumulation_steps},
+                         {"gradient_checkpointing", plan.recomputes},
+                         {"precision", "fp32"},
                          {"threads", plan.options.threads},
                          {"weights_bytes", step.weights},
+                         {"weight_casts_bytes", step.casts},
                          {"gradients_bytes", step.gradients},
                          {"activations_bytes", step.activations},
                          {"workspace_bytes", step.workspace},
@@ -200,6 +220,21 @@ std::string memory_json(const MemoryPlan& plan, bool by_tensor) {
                          {"peak_without_state_bytes", step.total()},
                          {"activations", ordered_json::array()},
                          {"optimizers", ordered_json::array()}};
+  if (plan.options.autocast)
+    object["precision"] = *plan.options.autocast == DType::bf16 ? "bf16" : "fp16";
+  if (const auto& evaluation = plan.evaluation_memory)
+    object["evaluation"] = {{"rows", plan.evaluation->rows},
+                            {"sequences", plan.evaluation->batch.sequences},
+                            {"activations_bytes", evaluation->activations},
+                            {"workspace_bytes", evaluation->workspace},
+                            {"data_bytes", evaluation->data},
+                            {"weight_casts_bytes", evaluation->casts},
+                            {"together_bytes", evaluation->together}};
+  for (const OptionPlan& option : options)
+    object["options"].push_back({{"option", option.option},
+                                 {"weights_bytes", option.weights},
+                                 {"activations_bytes", option.activations},
+                                 {"peak_bytes", option.peak}});
   for (const models::MemoryPart& part : step.at_peak)
     object["activations"].push_back({{"what", part.what},
                                      {"read_by_backward_of", part.kept_by},

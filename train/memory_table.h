@@ -2,8 +2,9 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
-#include "train/memory_plan.h"
+#include "train/memory_options.h"
 
 // A memory plan for people and for programs.
 namespace minim::train {
@@ -19,7 +20,9 @@ std::string memory_table(const MemoryPlan& plan);
 // state.
 std::string memory_by_tensor(const MemoryPlan& plan);
 
-// All of it as one JSON object, in bytes; tensor by tensor if asked for.
-std::string memory_json(const MemoryPlan& plan, bool by_tensor = false);
+// All of it as one JSON object, in bytes; with plan_options() where given, and tensor by tensor if
+// asked for.
+std::string memory_json(const MemoryPlan& plan, const std::vector<OptionPlan>& options = {},
+                        bool by_tensor = false);
 
 }  // namespace minim::train

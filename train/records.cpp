@@ -76,6 +76,7 @@ std::string training_args_json(const TrainingArguments& a, std::string_view opti
                  {"num_train_epochs", a.num_train_epochs},
                  {"max_steps", a.max_steps},
                  {"gradient_accumulation_steps", a.gradient_accumulation_steps},
+                 {"gradient_checkpointing", a.gradient_checkpointing},
                  {"learning_rate", a.learning_rate},
                  {"lr_scheduler_type", a.lr_scheduler_type},
                  {"warmup_steps", number(a.warmup_steps)},

@@ -131,10 +131,11 @@ std::string memory_html(const RunReport& report) {
   if (ledger.step) all = ledger.predicted_peak;
   add("<b>all at once</b>", all, report.measured.peak);
   return "<h2>Memory</h2>\n" + table_of_html(rows) +
-         "<p class='small'>Outlined: predicted from shapes, for a training step on the largest "
-         "batch that was met. Filled: the most that tensors of the category ever held. Categories "
-         "peak at different times, so all at once is less than their sum. Evaluation and what "
-         "pools keep are measured and not predicted.</p>\n";
+         "<p class='small'>Outlined: predicted from shapes, for a training step and an "
+         "evaluation on the largest batches that were met. Filled: the most that tensors of the "
+         "category ever held. Categories "
+         "peak at different times, so all at once is less than their sum. What pools keep "
+         "is not counted.</p>\n";
 }
 
 std::string state_html(const optim::StateSize& state) {

@@ -33,6 +33,7 @@ constexpr auto same_contents = "its contents must be the same";
 constexpr auto may_differ = std::to_array<std::pair<std::string_view, const char*>>({
     {"num_train_epochs", rest_of_schedule},
     {"max_steps", rest_of_schedule},
+    {"gradient_checkpointing", "that changes memory and time, not the weights"},
     {"logging_steps", logs_alone},
     {"logging_strategy", logs_alone},
     {"logging_first_step", logs_alone},

@@ -88,7 +88,7 @@ void save_run(const std::string& folder, const RunDescription& run, const Traine
   write_whole_file(place + "/train_results.json", metrics_json(train_results));
   if (!eval_results.empty())
     write_whole_file(place + "/eval_results.json", metrics_json(eval_results));
-  const MemoryLedger ledger(run, state.largest_batch);
+  const MemoryLedger ledger(run, state);
   write_whole_file(
       place + "/all_results.json",
       all_results_json(train_results, eval_results, state, ledger, MeasuredMemory(ledger.device)));

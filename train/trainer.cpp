@@ -126,6 +126,7 @@ void Trainer::check_best_metric() const {
 // Up to the first update.
 void Trainer::begin(const ResumeOptions& options) {
   state_.train_set_hash = hash_of(train_set_);
+  if (arguments_.gradient_checkpointing) model_.gradient_checkpointing_enable();
   check_best_metric();
   if (scaler_.is_enabled()) state_.scaler = scaler_.state();
   if (const std::string& checkpoint = options.resume_from_checkpoint; !checkpoint.empty()) {
@@ -317,6 +318,7 @@ void Trainer::log() {
 
 Metrics Trainer::evaluate_and_tell() {
   read_losses();
+  note_evaluation();
   Metrics metrics = evaluator_.evaluate(eval_set_).metrics;
   metrics.emplace_back("epoch", state_.epoch);
   state_.log_history.push_back(metrics);

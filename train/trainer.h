@@ -84,6 +84,7 @@ class Trainer {
   Tensor backward(const Rows& rows, double share);
   Tensor loss_of(const PackedBatch& batch) const;
   void note_size(const PackedBatch& batch, const Rows& rows);
+  void note_evaluation();
   double read(const MicroBatch& micro_batch);
   void check_norm(double loss, const NamedTensors& parameters);
   void count_loss(double loss);

@@ -42,6 +42,8 @@ struct TrainingArguments {
   double max_grad_norm = 1.0;  // 0: no clipping
   uint64_t seed = 42;
   std::optional<uint64_t> data_seed = {};  // of the order of rows; none: seed
+  // Blocks are computed again in the backward, and not kept: less memory, more time, the same bits.
+  bool gradient_checkpointing = false;
   // In what forward and backward compute; bf16 and fp16 say the same, as in Hugging Face. At most
   // one of the three may ask for something.
   Precision precision = Precision::fp32;

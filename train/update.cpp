@@ -6,9 +6,11 @@
 
 #include "autograd/autocast.h"
 #include "autograd/ops.h"
+#include "core/memory_advice.h"
 #include "optim/clip.h"
 #include "train/class_weights.h"
 #include "train/data_loader.h"
+#include "train/memory_options.h"
 #include "train/stopwatch.h"
 #include "train/trainer.h"
 
@@ -32,6 +34,13 @@ bool Trainer::reads_at_once() const {
 
 // One optimizer step on the mean loss over the rows of all micro-batches.
 void Trainer::update(std::span<const Rows> micro_batches) {
+  const memory::Advice advice([this] {
+    const LargestBatch& most = state_.largest_batch;
+    return arguments_that_save(
+        model_, {most.sequences, most.tokens, most.longest, most.token_types},
+        {.gradient_accumulation_steps = arguments_.gradient_accumulation_steps,
+         .autocast = autocast_});
+  });
   const bool at_once = reads_at_once();
   Update update{.step = state_.global_step + 1};
   double total = 0;
@@ -107,6 +116,8 @@ Tensor Trainer::loss_of(const PackedBatch& batch) const {
 
 // For the prediction of what such batches take.
 void Trainer::note_size(const PackedBatch& batch, const Rows& rows) {
+  const auto bytes_of = [](const Tensor& labels) { return labels.defined() ? labels.bytes() : 0; };
+  state_.label_bytes = bytes_of(train_set_.labels) + bytes_of(eval_set_.labels);
   LargestBatch& most = state_.largest_batch;
   most.sequences = std::max(most.sequences, batch.sequences());
   most.tokens = std::max(most.tokens, batch.tokens());
@@ -114,6 +125,24 @@ void Trainer::note_size(const PackedBatch& batch, const Rows& rows) {
   for (const int64_t row : rows)
     most.longest =
         std::max(most.longest, int64_t(train_set_.sequences[size_t(row)].input_ids.size()));
+}
+
+void Trainer::note_evaluation() {
+  LargestBatch& most = state_.largest_eval_batch;
+  state_.eval_rows = int64_t(eval_set_.sequences.size());
+  most.sequences = std::min(arguments_.per_device_eval_batch_size, state_.eval_rows);
+  for (int64_t first = 0; first < state_.eval_rows; first += most.sequences) {
+    int64_t tokens = 0;
+    const int64_t end = std::min(first + most.sequences, state_.eval_rows);
+    for (int64_t row = first; row < end; ++row) {
+      const text::TokenSequence& sequence = eval_set_.sequences[size_t(row)];
+      const auto length = int64_t(sequence.input_ids.size());
+      tokens += length;
+      most.longest = std::max(most.longest, length);
+      most.token_types = most.token_types || !sequence.token_type_ids.empty();
+    }
+    most.tokens = std::max(most.tokens, tokens);
+  }
 }
 
 // The loss of a micro-batch, which is waited for; ends the run where it is not finite.

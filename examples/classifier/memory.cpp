@@ -3,8 +3,9 @@
 #include <fmt/format.h>
 
 #include "cli.h"
+#include "train/memory_options.h"
 #include "train/memory_table.h"
-#include "train/training_arguments.h"
+#include "train_options.h"
 
 namespace classifier {
 
@@ -18,7 +19,7 @@ struct MemoryOptions {
   std::string model, preset, config_overrides, freeze;
   std::string optimizer, optimizer_arguments;
   std::vector<int64_t> lengths;
-  int64_t vocab_size = 0, num_labels = 0, max_seq_length = 0;
+  int64_t vocab_size = 0, num_labels = 0, max_seq_length = 0, eval_rows = 0;
   bool json = false, by_tensor = false;
 };
 
@@ -43,15 +44,30 @@ DistilBertConfig read_config(const MemoryOptions& options) {
   return config;
 }
 
-models::BatchShape batch_of(const MemoryOptions& options, const DistilBertConfig& config) {
-  if (!options.lengths.empty()) return models::BatchShape::of(options.lengths);
+// Tokens of each sequence, where all are equal.
+int64_t length_of(const MemoryOptions& options, const DistilBertConfig& config) {
   constexpr int64_t usual = 128;
   const int64_t positions = config.max_position_embeddings;
   const int64_t length =
       options.max_seq_length > 0 ? options.max_seq_length : std::min(usual, positions);
   check(length <= positions, "--max-seq-length {}: is more than the model's {} positions", length,
         positions);
-  return models::BatchShape::uniform(options.arguments.per_device_train_batch_size, length);
+  return length;
+}
+
+models::BatchShape batch_of(const MemoryOptions& options, const DistilBertConfig& config) {
+  if (!options.lengths.empty()) return models::BatchShape::of(options.lengths);
+  return models::BatchShape::uniform(options.arguments.per_device_train_batch_size,
+                                     length_of(options, config));
+}
+
+std::optional<train::EvaluationShape> evaluation_of(const MemoryOptions& options,
+                                                    const DistilBertConfig& config) {
+  if (options.eval_rows == 0) return {};
+  const int64_t sequences =
+      std::min(options.arguments.per_device_eval_batch_size, options.eval_rows);
+  return train::EvaluationShape{options.eval_rows,
+                                models::BatchShape::uniform(sequences, length_of(options, config))};
 }
 
 void run(const MemoryOptions& options) {
@@ -67,7 +83,8 @@ void run(const MemoryOptions& options) {
   }
   const DistilBertConfig config = read_config(options);
   const models::BatchShape batch = batch_of(options, config);
-  const auto model = models::model_without_weights(config);
+  auto model = models::model_without_weights(config);
+  if (options.arguments.gradient_checkpointing) model.gradient_checkpointing_enable();
   if (!options.freeze.empty()) model.freeze(options.freeze);
   const std::vector<train::OptimizerChoice> optimizers =
       options.optimizer.empty()
@@ -75,12 +92,15 @@ void run(const MemoryOptions& options) {
           : std::vector{train::OptimizerChoice{options.optimizer, options.optimizer_arguments}};
   const train::MemoryPlan plan = train::plan_memory(
       model, batch, optimizers,
-      {.gradient_accumulation_steps = options.arguments.gradient_accumulation_steps});
+      {.gradient_accumulation_steps = options.arguments.gradient_accumulation_steps,
+       .autocast = options.arguments.autocast_dtype(Device::cpu())},
+      evaluation_of(options, config));
+  const std::vector<train::OptionPlan> alternatives = train::plan_options(model, plan);
   if (options.json) {
-    fmt::print("{}", train::memory_json(plan, options.by_tensor));
+    fmt::print("{}", train::memory_json(plan, alternatives, options.by_tensor));
     return;
   }
-  fmt::print("{}", train::memory_table(plan));
+  fmt::print("{}\n{}", train::memory_table(plan), train::options_table(alternatives, plan));
   if (options.by_tensor)
     fmt::print("\nKiB of each parameter's weight, and of its state under each optimizer\n\n{}",
                train::memory_by_tensor(plan));
@@ -116,6 +136,12 @@ void add_memory(CLI::App& app) {
       ->default_str("");
   verb.add_option(option("--gradient-accumulation-steps"), o.arguments.gradient_accumulation_steps,
                   "Batches of one update");
+  add_precision_options(verb, o.arguments);
+  verb.add_option(option("--per-device-eval-batch-size"), o.arguments.per_device_eval_batch_size,
+                  "Sequences of a batch in evaluation");
+  verb.add_option(option("--max-eval-samples"), o.eval_rows,
+                  "Rows that are evaluated between updates (0: none)")
+      ->check(CLI::NonNegativeNumber);
   verb.add_option("--freeze", o.freeze, "Parameters whose names match get no gradient");
   verb.add_option("--optim", o.optimizer, "One optimizer instead of all");
   verb.add_option(option("--optim-args"), o.optimizer_arguments,

@@ -298,7 +298,7 @@ void run(TrainOptions options) {
   if (options.overwrite_output_dir && arguments.save_strategy == train::IntervalStrategy::no)
     for (const auto& [step, path] : train::list_checkpoints(options.output_dir))
       train::remove_folder(path);
-  const train::MemoryLedger whole(description, trainer.state().largest_batch);
+  const train::MemoryLedger whole(description, trainer.state());
   const train::MeasuredMemory measured(device);
   if (options.reports_to("html"))
     write_report(options, description, trainer.state(), train_results, eval_results, whole,

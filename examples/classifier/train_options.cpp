@@ -84,6 +84,22 @@ train::NamedArguments TrainOptions::further_arguments() const {
           {"report_to", report_to}};
 }
 
+void add_precision_options(CLI::App& verb, train::TrainingArguments& a) {
+  verb.add_option_function<std::string>(
+          "--precision",
+          [&a](const std::string& name) { a.precision = train::parse_precision(name); },
+          "What forward and backward compute in; weights and optimizer state are f32 in each. fp16 "
+          "scales the loss; auto is bf16 on a CUDA device, where it is faster, and fp32 on the CPU")
+      ->check(CLI::IsMember({"auto", "fp32", "bf16", "fp16"}))
+      ->default_str("fp32");
+  verb.add_flag("--bf16", a.bf16, "The same as --precision bf16");
+  verb.add_flag("--fp16", a.fp16, "The same as --precision fp16");
+  verb.add_flag(
+      option("--gradient-checkpointing"), a.gradient_checkpointing,
+      "Compute blocks again in the backward instead of keeping what it needs of them: the "
+      "same bits in less memory and more time");
+}
+
 void TrainOptions::add_to(CLI::App& verb) {
   TrainOptions& o = *this;
   train::TrainingArguments& a = arguments;
@@ -180,15 +196,7 @@ void TrainOptions::add_to(CLI::App& verb) {
                   "How much rows of a class count in the loss of training: balanced (the rarer, "
                   "the more), or such as spam=5,ham=0.5, 1 where not named");
   add_device_option(verb, o.device);
-  verb.add_option_function<std::string>(
-          "--precision",
-          [&a](const std::string& name) { a.precision = train::parse_precision(name); },
-          "What forward and backward compute in; weights and optimizer state are f32 in each. fp16 "
-          "scales the loss; auto is bf16 on a CUDA device, where it is faster, and fp32 on the CPU")
-      ->check(CLI::IsMember({"auto", "fp32", "bf16", "fp16"}))
-      ->default_str("fp32");
-  verb.add_flag("--bf16", a.bf16, "The same as --precision bf16");
-  verb.add_flag("--fp16", a.fp16, "The same as --precision fp16");
+  add_precision_options(verb, a);
   verb.add_flag(option("--bf16-full-eval"), a.bf16_full_eval, "Evaluate in bf16 in any case");
   verb.add_flag(option("--fp16-full-eval"), a.fp16_full_eval, "Evaluate in f16 in any case");
   verb.add_option("--seed", a.seed, "Of new weights, dropout and the order of rows");

@@ -38,4 +38,7 @@ struct TrainOptions {
   minim::train::NamedArguments further_arguments() const;
 };
 
+// --precision, --bf16, --fp16 and --gradient-checkpointing.
+void add_precision_options(CLI::App& verb, minim::train::TrainingArguments& arguments);
+
 }  // namespace classifier

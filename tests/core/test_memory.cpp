@@ -4,6 +4,7 @@
 #include <doctest/doctest.h>
 
 #include "core/memory.h"
+#include "core/memory_advice.h"
 #include "core/tensor.h"
 
 namespace minim {
@@ -140,6 +141,28 @@ TEST_CASE("memory that the system refuses is an error that lists what is in use"
   CHECK_THROWS_WITH_AS(Tensor::empty({most + 1}, DType::f64), refused(8 * most + 8).c_str(), Error);
   if (pooling) CHECK_THROWS_WITH_AS(Tensor::empty({many}, DType::u8), refused(many).c_str(), Error);
   CHECK(memory::current() == before);
+
+  // Whoever knows of options that would help says so; the innermost does, and no error of its own.
+  const auto error_with = [&](const memory::Advice::Options& options) {
+    const memory::Advice advice(options);
+    try {
+      Tensor::empty({most + 1}, DType::f64);
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  const memory::Advice outer([]() -> std::vector<std::string> { return {"a larger machine"}; });
+  CHECK(error_with([] {
+          return std::vector<std::string>{"this", "that"};
+        }).ends_with("; a smaller batch, shorter sequences, this or that need less"));
+  CHECK(error_with([]() -> std::vector<std::string> {
+          fail("not now");
+        }).ends_with("; a smaller batch or shorter sequences need less"));
+  CHECK_THROWS_WITH_AS(
+      Tensor::empty({most + 1}, DType::f64),
+      doctest::Contains("; a smaller batch, shorter sequences or a larger machine need less"),
+      Error);
 }
 
 }  // namespace

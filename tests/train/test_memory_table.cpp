@@ -138,7 +138,7 @@ TEST_CASE("as JSON it has the same in bytes") {
   CHECK(object["optimizers"][0]["peak_bytes"] == plan.optimizers[0].peak);
   CHECK_FALSE(object.contains("parameters_by_name"));
 
-  const json detailed = json::parse(train::memory_json(plan, true));
+  const json detailed = json::parse(train::memory_json(plan, {}, true));
   CHECK(detailed["parameters_by_name"].size() == 104);
   CHECK(detailed["parameters_by_name"][0]["shape"] == json::array({28996, 768}));
   int64_t state = 0;

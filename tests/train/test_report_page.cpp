@@ -96,7 +96,7 @@ TEST_CASE("the page of a run needs nothing else and shows what the run left") {
   const auto tokenizer = small_tokenizer();
   const train::RunDescription description{
       run.model, tokenizer, run.optimizer, arguments, {{"train_file", "a<b>.csv"}}};
-  const train::MemoryLedger ledger(description, run.trainer.state().largest_batch);
+  const train::MemoryLedger ledger(description, run.trainer.state());
   train::RunReport report{.title = "runs/<first>",
                           .log_history = run.trainer.state().log_history,
                           .train_results = results,
