@@ -68,6 +68,61 @@ TEST_CASE("memory plans every optimizer, or one with its options") {
   CHECK(contains(by_tensor, " [512, 128]      256.00 "));
 }
 
+TEST_CASE("memory says what options of training save, and takes them") {
+  const Arguments tiny = {"--preset", "tiny", "--config-overrides", "n_layers=4"};
+  const json plain = plan_of(tiny);
+  CHECK(plain["options"][0]["option"] == "");
+  CHECK(plain["options"][1]["option"] == "--gradient-checkpointing");
+  const json less = plan_of(tiny + Arguments{"--gradient-checkpointing"});
+  CHECK(less["gradient_checkpointing"] == true);
+  CHECK(less["activations_bytes"] == plain["options"][1]["activations_bytes"]);
+  CHECK(less["activations_bytes"].get<int64_t>() < plain["activations_bytes"].get<int64_t>());
+  CHECK(less["optimizers"][0]["peak_bytes"] == plain["options"][1]["peak_bytes"]);
+  const json mixed = plan_of(tiny + Arguments{"--precision", "bf16"});
+  CHECK(mixed["precision"] == "bf16");
+  CHECK(mixed["weight_casts_bytes"].get<int64_t>() > 0);
+  CHECK(plan_of(tiny + Arguments{"--fp16"})["precision"] == "fp16");
+  CHECK(plan_of(tiny + Arguments{"--precision", "auto"})["precision"] == "fp32");
+  const json evaluated =
+      plan_of(tiny + Arguments{"--max-eval-samples", "100", "--per-device-eval-batch-size", "50"});
+  CHECK(evaluated["evaluation"]["rows"] == 100);
+  CHECK(evaluated["evaluation"]["sequences"] == 50);
+  const std::string table =
+      succeed(Arguments{"memory", "--bf16", "--gradient-checkpointing", "--max-eval-samples", "1"} +
+              tiny)
+          .output;
+  for (const char* part :
+       {"; gradient checkpointing; mixed precision bf16\n", "\nweights in bf16 ", "\nevaluation ",
+        "f32 and bf16", " of 1 row, and a batch", "\nas above ", "--freeze 'distilbert."})
+    CHECK(contains(table, part));
+}
+
+#if !defined(__SANITIZE_ADDRESS__)
+TEST_CASE("where there is no memory left, training names the option that needs less") {
+  const TemporaryFolder folder;
+  std::string rows = "text,label\n";
+  for (int i = 0; i < 1000; ++i) {
+    for (int word = 0; word < 130; ++word)
+      rows += "a ";
+    rows += i % 2 == 0 ? ",x\n" : ",y\n";
+  }
+  write_whole_file(folder / "train.csv", rows);
+  // A tensor of 128,000 tokens takes 62 MiB.
+  const auto limit = [] {
+    const rlimit most{.rlim_cur = 512 << 20, .rlim_max = 512 << 20};
+    ::setrlimit(RLIMIT_AS, &most);
+  };
+  const Outcome outcome =
+      classifier({"train", "--preset", "tiny", "--train-file", folder / "train.csv", "--output-dir",
+                  folder / "run", "--max-steps", "1", "--per-device-train-batch-size", "1000"},
+                 "", limit);
+  CHECK(outcome.status == 1);
+  CHECK(contains(outcome.errors, "error: memory: the system refused "));
+  CHECK(outcome.errors.ends_with(
+      "; a smaller batch, shorter sequences or gradient_checkpointing need less\n"));
+}
+#endif
+
 TEST_CASE("what the plan says, training keeps and takes") {
   const TemporaryFolder folder;
   write_whole_file(folder / "train.csv", questions(16));

@@ -151,6 +151,8 @@ TEST_CASE("one seed gives one model, bit for bit") {
   const std::string first = weights("a", {"--seed", "1"});
   CHECK(weights("b", {"--seed", "1"}) == first);
   CHECK(weights("c", {"--seed", "2"}) != first);
+  CHECK(weights("d", {"--seed", "1", "--gradient-checkpointing"}) == first);
+  CHECK(read_json(folder / "d/training_args.json")["gradient_checkpointing"] == true);
 }
 
 TEST_CASE("two text columns are a pair") {

@@ -186,7 +186,6 @@ TEST_CASE("so it is where blocks are recomputed, and in mixed precision") {
       {"no dropout", "n_layers=3,dropout=0,attention_dropout=0", ragged},
       {"long: sums in parts", "", pieces},
       {"one token", "", {1}},
-      {"another activation", "n_layers=3,activation=relu", ragged},
       {"77 labels and pairs", "", ragged, 77, "", true},
       {"regression", "", ragged, 1},
       {"multi-label", "", ragged, 300, "", false, 1, "multi_label_classification"},

@@ -141,8 +141,11 @@ TEST_CASE("a finished run resumes to its end at once, or goes on for more epochs
 
   arguments.max_steps = 12;
   arguments.logging_steps = 4;
+  arguments.gradient_checkpointing = true;
   CHECK(train::check_same_run(last, arguments, "adamw") ==
         std::vector<std::string>{
+            "gradient_checkpointing: is true, " + last +
+                " had false; that changes memory and time, not the weights",
             "logging_steps: is 4, " + last + " had 3; that changes the log, not the weights",
             "max_steps: is 12, " + last +
                 " had 10; the learning rate follows the new number of updates"});

@@ -36,8 +36,9 @@ inline double rate(size_t step) {
 }
 
 struct Training {
-  explicit Training(std::string_view rule, double dropout = 0.1)
-      : model(small_config(dropout), {.device = Device::cuda()}),
+  explicit Training(std::string_view rule, double dropout = 0.1, int64_t layers = 1)
+      : model(small_config(dropout).with_overrides(fmt::format("n_layers={}", layers)),
+              {.device = Device::cuda()}),
         optimizer(optim::make_optimizer(
             rule, optim::decay_groups(model, 0.01),
             {.learning_rate = 0.01,

@@ -29,6 +29,19 @@ TEST_CASE("ten steps on a device by graphs have the bits of the same calls one b
   }
 }
 
+TEST_CASE("blocks that graphs on a device compute again have the dropout of the first time" *
+          needs_device) {
+  Training one_by_one("adamw", 0.2, 3), launched("adamw", 0.2, 3);
+  launched.model.gradient_checkpointing_enable();
+  CapturedStep step(launched.model, *launched.optimizer, {.tokens_multiple = 64});
+  const std::vector<PackedBatch> all = batches();
+  for (size_t i = 0; i < 4; ++i)
+    CHECK(one_by_one.eager(all[i], 0.01) == values_of(step.run(all[i], 0.01)));
+  CHECK(one_by_one.weights() == launched.weights());
+  CHECK(one_by_one.model.generator().offset == launched.model.generator().offset);
+  CHECK(step.launched_steps() == 3);
+}
+
 TEST_CASE("the memory of graphs on a device goes back when they go" * needs_device) {
   Training training("adamw");
   const std::vector<PackedBatch> all = batches();
