@@ -114,7 +114,8 @@ TEST_CASE("where there is no memory left, training names the option that needs l
   };
   const Outcome outcome =
       classifier({"train", "--preset", "tiny", "--train-file", folder / "train.csv", "--output-dir",
-                  folder / "run", "--max-steps", "1", "--per-device-train-batch-size", "1000"},
+                  folder / "run", "--max-steps", "1", "--per-device-train-batch-size", "1000",
+                  "--config-overrides", "n_layers=4"},
                  "", limit);
   CHECK(outcome.status == 1);
   CHECK(contains(outcome.errors, "error: memory: the system refused "));
