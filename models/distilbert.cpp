@@ -1,11 +1,15 @@
 #include "models/distilbert.h"
 
+#include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <memory>
 
 #include "autograd/autocast.h"
 #include "autograd/ops.h"
 #include "core/file.h"
+#include "core/random.h"
+#include "core/recording.h"
 #include "core/safetensors.h"
 #include "nn/recompute.h"
 
@@ -70,12 +74,31 @@ DistilBertEmbeddings::DistilBertEmbeddings(const DistilBertConfig& config, nn::S
 Tensor DistilBertEmbeddings::forward(const PackedBatch& batch) const {
   const int64_t most = position_embeddings.weight.size(0);
   const Tensor positions = batch.position_ids.to(Device::cpu());
-  for (int32_t position : positions.values<int32_t>())
+  int64_t longest = 0;
+  for (int32_t position : positions.values<int32_t>()) {
     check(position < most,
           "distilbert: a sequence has {} tokens or more, the model has {} positions; truncate it",
           position + 1, most);
-  return dropout.forward(layer_norm.forward(word_embeddings.forward(batch.input_ids) +
-                                            position_embeddings.forward(batch.position_ids)));
+    longest = std::max<int64_t>(longest, position + 1);
+  }
+  const Tensor words = with_noise(word_embeddings.forward(batch.input_ids), longest);
+  return dropout.forward(
+      layer_norm.forward(words + position_embeddings.forward(batch.position_ids)));
+}
+
+// As transformers does with a batch that is padded to its longest sequence; what lies in the
+// padding has no effect there.
+Tensor DistilBertEmbeddings::with_noise(const Tensor& words, int64_t longest) const {
+  if (!training() || neftune_noise_alpha == 0) return words;
+  check(Recording::current() == nullptr,
+        "neftune_noise_alpha: is {}, but noise that is drawn anew for each batch cannot be "
+        "recorded; must be 0",
+        neftune_noise_alpha);
+  const double most = neftune_noise_alpha / std::sqrt(double(longest * words.size(1)));
+  const Tensor noise = Tensor::empty_like(words);
+  const uint64_t draw = generator().take(uint64_t(noise.numel()));
+  fill_uniform(noise, -most, most, generator().seed, fmt::format("neftune {}", draw));
+  return words + noise;
 }
 
 DistilBertModel::DistilBertModel(const DistilBertConfig& config, nn::Scope at)
@@ -156,8 +179,8 @@ Tensor DistilBertForSequenceClassification::forward(const PackedBatch& batch) co
   return classifier.forward(dropout.forward(hidden));
 }
 
-Tensor DistilBertForSequenceClassification::loss(const Tensor& given_logits,
-                                                 const Tensor& labels) const {
+Tensor DistilBertForSequenceClassification::loss(const Tensor& given_logits, const Tensor& labels,
+                                                 double label_smoothing) const {
   // Before the labels, which are targets of full precision, take the logits' dtype.
   const Tensor logits = to_full_precision(given_logits);
   const bool class_ids = !is_floating(labels.dtype());
@@ -176,8 +199,12 @@ Tensor DistilBertForSequenceClassification::loss(const Tensor& given_logits,
     bool any = false;
     for (int64_t label : labels.to_vector<int64_t>())
       any = any || label != -100;
-    return any ? cross_entropy(logits, labels) : sum(logits) * 0.0;
+    return any ? cross_entropy(logits, labels, {.label_smoothing = label_smoothing, .weight = {}})
+               : sum(logits) * 0.0;
   }
+  check(label_smoothing == 0,
+        "loss: label smoothing is for rows of one class each, not for {}; must be 0, is {}", type,
+        label_smoothing);
   check(
       config.problem_type == "regression" || type != "regression" || !class_ids,
       "loss: the model has one label and the targets are class ids; set problem_type to regression "

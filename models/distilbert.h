@@ -25,6 +25,12 @@ class DistilBertEmbeddings : public nn::Module {
   nn::Embedding word_embeddings, position_embeddings;
   nn::LayerNorm layer_norm;
   nn::Dropout dropout;
+  // Above 0, training adds uniform noise of at most alpha / sqrt(longest sequence of the batch *
+  // dim) to the word embeddings (NEFTune; Jain et al., 2023).
+  double neftune_noise_alpha = 0;
+
+ private:
+  Tensor with_noise(const Tensor& words, int64_t longest) const;
 };
 
 // The body: embeddings and blocks.
@@ -74,8 +80,9 @@ class DistilBertForSequenceClassification : public nn::Module {
   // Mean loss of logits [sequences, labels]. config.problem_type decides; where it is empty, as in
   // Hugging Face: one label is a regression (MSE), class ids [sequences] i64 are cross-entropy
   // (-100 is ignored), floating targets [sequences, labels] are binary cross-entropy. If all labels
-  // are -100 the loss is 0.
-  Tensor loss(const Tensor& logits, const Tensor& labels) const;
+  // are -100 the loss is 0. Label smoothing, which cross-entropy alone has, is that of
+  // cross_entropy().
+  Tensor loss(const Tensor& logits, const Tensor& labels, double label_smoothing = 0) const;
 
   // As of the body.
   void gradient_checkpointing_enable() { distilbert.gradient_checkpointing_enable(); }

@@ -128,7 +128,8 @@ std::vector<int64_t> Sampler::order(int64_t epoch) const {
 std::vector<std::vector<int64_t>> Sampler::batches(int64_t epoch) const {
   const std::vector<int64_t> rows = order(epoch);
   std::vector<std::vector<int64_t>> batches;
-  for (int64_t begin = 0; begin < rows_; begin += options_.batch_size) {
+  for (int64_t i = 0; i < batches_per_epoch(); ++i) {
+    const int64_t begin = i * options_.batch_size;
     const int64_t end = std::min(begin + options_.batch_size, rows_);
     batches.emplace_back(rows.begin() + begin, rows.begin() + end);
   }

@@ -41,6 +41,7 @@ class Sampler {
     uint64_t seed = 42;  // epoch e is shuffled with seed + e
     // group_by_length: batches of one update, which are grouped together.
     int64_t gradient_accumulation_steps = 1;
+    bool drop_last = false;  // leave out a last batch that is not full
   };
 
   // `lengths` are those of the rows, in tokens, and `weights` how often they come; needed by
@@ -50,10 +51,11 @@ class Sampler {
 
   // Row numbers in the order of an epoch, counted from 0.
   std::vector<int64_t> order(int64_t epoch) const;
-  // The same in batches; the last holds what is left.
+  // The same in batches; the last holds what is left, if that is not dropped.
   std::vector<std::vector<int64_t>> batches(int64_t epoch) const;
   int64_t batches_per_epoch() const {
-    return (rows_ + options_.batch_size - 1) / options_.batch_size;
+    const int64_t full = rows_ / options_.batch_size;
+    return full + int64_t(!options_.drop_last && rows_ % options_.batch_size > 0);
   }
 
  private:

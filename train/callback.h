@@ -44,6 +44,8 @@ struct TrainerState {
   // Sums of the losses of all updates, and of those since the last log entry, after logged_step.
   double total_loss = 0, loss_since_log = 0;
   int64_t logged_step = 0;
+  // Updates that were left out because they were not finite, in all and up to the last one.
+  int64_t non_finite_steps = 0, non_finite_in_a_row = 0;
   // Under fp16: the scale of the loss, and the updates left out.
   std::optional<optim::GradScaler::State> scaler;
   // Every log and evaluation so far; each has "step" as its last entry.
@@ -77,6 +79,8 @@ class TrainerCallback {
   // Training loss, gradient norm and rate, every logging_steps.
   virtual void on_log(const TrainerState&, const Metrics&) {}
   virtual void on_evaluate(const TrainerState&, const Metrics&) {}
+  // A sentence that somebody should read, such as that all rows are predicted to be of one class.
+  virtual void on_warning(const TrainerState&, const std::string&) {}
   // A checkpoint is due, as save_strategy says; after the update's logs and evaluation. Returns the
   // folder of the checkpoint where it wrote one, else "".
   virtual std::string on_save(const TrainerState&) { return ""; }

@@ -122,6 +122,12 @@ void ProgressCallback::on_evaluate(const TrainerState& state, const Metrics& met
   std::fflush(results_);
 }
 
+void ProgressCallback::on_warning(const TrainerState&, const std::string& sentence) {
+  erase();
+  fmt::print(progress_, "warning: {}\n", sentence);
+  std::fflush(progress_);
+}
+
 void ProgressCallback::on_train_end(const TrainerState&) {
   erase();
 }

@@ -12,7 +12,8 @@ namespace minim::train {
 // now and then where the output is none. Evaluations are printed in Hugging Face's words.
 class ProgressCallback : public TrainerCallback {
  public:
-  // Progress goes to `progress`, evaluations to `results`. `redraw` says whether lines are redrawn.
+  // Progress and warnings go to `progress`, evaluations to `results`. `redraw` says whether lines
+  // are redrawn.
   ProgressCallback(std::FILE* progress, std::FILE* results, bool redraw);
   // Erases a line that is still shown.
   ~ProgressCallback() override;
@@ -22,6 +23,7 @@ class ProgressCallback : public TrainerCallback {
   void on_train_begin(const TrainerState& state) override;
   void on_step_end(const TrainerState& state) override;
   void on_evaluate(const TrainerState& state, const Metrics& metrics) override;
+  void on_warning(const TrainerState& state, const std::string& sentence) override;
   void on_train_end(const TrainerState& state) override;
 
  private:

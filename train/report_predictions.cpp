@@ -106,6 +106,12 @@ std::string single_label(const ReportedPredictions& reported) {
   else
     html += fmt::format("<p>{} classes are too many for a picture; the worst are below.</p>\n",
                         matrix.classes());
+  const std::vector<ClassCounts> classes = matrix.per_class();
+  const auto commonest = std::ranges::max_element(classes, {}, &ClassCounts::support);
+  html += fmt::format(
+      "<p>The accuracy is {:.4f}; always answering {}, the commonest, would have {:.4f}.</p>\n",
+      matrix.accuracy(), escape_html(reported.labels[size_t(commonest - classes.begin())]),
+      double(commonest->support()) / double(matrix.total()));
   return html + worst_confusions(reported, matrix) + class_table(reported, matrix.per_class());
 }
 

@@ -22,7 +22,7 @@ using nlohmann::json;
 namespace fs = std::filesystem;
 
 // The places of outputs.
-constexpr std::array not_told = {"output_dir", "report_to"};
+constexpr std::array not_told = {"output_dir", "report_to", "logging_dir"};
 
 // What may differ, and what that does to the rest of the run.
 constexpr auto rest_of_schedule = "the learning rate follows the new number of updates";
@@ -44,6 +44,7 @@ constexpr auto may_differ = std::to_array<std::pair<std::string_view, const char
     {"per_device_eval_batch_size", evaluation_alone},
     {"bf16_full_eval", evaluation_alone},
     {"fp16_full_eval", evaluation_alone},
+    {"prediction_loss_only", evaluation_alone},
     {"validation_file", evaluation_alone},
     {"max_eval_samples", evaluation_alone},
     {"skip_unseen_labels", evaluation_alone},
@@ -52,6 +53,8 @@ constexpr auto may_differ = std::to_array<std::pair<std::string_view, const char
     {"save_total_limit", files_alone},
     {"save_only_model", files_alone},
     {"load_best_model_at_end", "that changes which weights are kept at the end"},
+    {"ignore_data_skip", "with it the epoch at hand begins anew, so that the result is another"},
+    {"non_finite_patience", "that changes when the run ends"},
     {"early_stopping_patience", "that changes when the run ends"},
     {"early_stopping_threshold", "that changes when the run ends"},
     {"train_file", same_contents},
@@ -176,6 +179,8 @@ void restore_checkpoint(const std::string& checkpoint,
     read.total_loss = number(ours.at("total_loss"));
     read.loss_since_log = number(ours.at("loss_since_log"));
     read.logged_step = ours.at("logged_step");
+    read.non_finite_steps = ours.value("non_finite_steps", int64_t(0));
+    read.non_finite_in_a_row = ours.value("non_finite_in_a_row", int64_t(0));
     read.seconds = ours.at("seconds");
     read.optimizer_seconds = ours.at("optimizer_seconds");
     read.learning_rate = ours.at("learning_rate");

@@ -23,10 +23,10 @@ using nlohmann::json;
 
 // What may differ between repetitions of one experiment, or says nothing about its result.
 constexpr std::array not_compared = {
-    "seed",          "data_seed",         "output_dir",       "overwrite_output_dir",
-    "disable_tqdm",  "report_to",         "logging_strategy", "logging_steps",
-    "save_strategy", "save_steps",        "save_total_limit", "save_only_model",
-    "eval_on_start", "logging_first_step"};
+    "seed",          "data_seed",          "output_dir",       "overwrite_output_dir",
+    "disable_tqdm",  "report_to",          "logging_strategy", "logging_steps",
+    "save_strategy", "save_steps",         "save_total_limit", "save_only_model",
+    "eval_on_start", "logging_first_step", "logging_dir"};
 
 // Entries of all_results.json that begin with eval_ and are no scores.
 constexpr std::array no_scores = {"runtime", "samples_per_second", "steps_per_second"};
@@ -56,7 +56,7 @@ double number_at(const json& object, const std::string& file,
 }
 
 bool lower_is_better(const std::string& metric) {
-  return metric == "loss" || metric == "mse" || metric == "mae";
+  return metric.ends_with("loss") || metric == "mse" || metric == "mae";
 }
 
 double mib(double bytes) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -34,6 +35,21 @@ uint64_t hash_of(const text::Examples& set) {
   return hash;
 }
 
+// Noise on a model's word embeddings while it is trained, and not after.
+class EmbeddingNoise {
+ public:
+  EmbeddingNoise(Trainer::Model& model, double alpha)
+      : alpha_(model.distilbert.embeddings.neftune_noise_alpha),
+        before_(std::exchange(alpha_, alpha)) {}
+  ~EmbeddingNoise() { alpha_ = before_; }
+  EmbeddingNoise(const EmbeddingNoise&) = delete;
+  EmbeddingNoise& operator=(const EmbeddingNoise&) = delete;
+
+ private:
+  double& alpha_;
+  double before_;
+};
+
 }  // namespace
 
 Trainer::Trainer(Model& model, TrainingArguments arguments, text::Examples train_set,
@@ -44,8 +60,9 @@ Trainer::Trainer(Model& model, TrainingArguments arguments, text::Examples train
       train_set_(std::move(train_set)),
       eval_set_(std::move(eval_set)),
       optimizer_(optimizer),
-      evaluator_(model, arguments_.per_device_eval_batch_size, std::move(compute_metrics),
-                 arguments_.eval_autocast_dtype(model.device())),
+      evaluator_(model, arguments_.per_device_eval_batch_size,
+                 arguments_.prediction_loss_only ? nullptr : std::move(compute_metrics),
+                 arguments_.eval_autocast_dtype(model.device()), arguments_.label_smoothing_factor),
       autocast_(arguments_.autocast_dtype(model.device())),
       scaler_({.enabled = autocast_ == DType::f16}) {
   arguments_.validate();
@@ -75,6 +92,16 @@ Trainer::Trainer(Model& model, TrainingArguments arguments, text::Examples train
     class_weights_ = convert(class_weights_, model_.classifier.weight.dtype());
   }
 
+  check(arguments_.label_smoothing_factor == 0 || !train_set_.labels.defined() ||
+            (train_set_.labels.dtype() == DType::i64 && model_.config.num_labels() > 1),
+        "label_smoothing_factor: is {}, but labels are not one class each; must be 0",
+        arguments_.label_smoothing_factor);
+  const auto rows = int64_t(train_set_.sequences.size());
+  check(!arguments_.dataloader_drop_last || rows == 0 ||
+            rows >= arguments_.per_device_train_batch_size,
+        "dataloader_drop_last: {} rows do not fill a batch of {}, so that none are left; take "
+        "smaller batches or keep the last",
+        rows, arguments_.per_device_train_batch_size);
   const auto updates = double(updates_per_epoch());
   check(arguments_.max_steps > 0 || arguments_.num_train_epochs * updates < 0x1p53,
         "num_train_epochs: {} of {} updates each are too many", arguments_.num_train_epochs,
@@ -87,12 +114,13 @@ Trainer::Trainer(Model& model, TrainingArguments arguments, text::Examples train
   learning_rate_at_ = optim::make_schedule(arguments_.lr_scheduler_type,
                                            arguments_.schedule_options(state_.max_steps));
   const int64_t save_interval = arguments_.save_interval(state_.max_steps);
+  const int64_t eval_interval = arguments_.eval_interval(state_.max_steps);
   check(!arguments_.load_best_model_at_end || arguments_.eval_strategy != IntervalStrategy::steps ||
             arguments_.save_strategy == IntervalStrategy::best ||
-            save_interval % arguments_.eval_interval() == 0,
+            save_interval % eval_interval == 0,
         "load_best_model_at_end: save_steps must be a multiple of the {} eval_steps; {} of {} "
         "updates is every {}",
-        arguments_.eval_interval(), arguments_.save_steps, state_.max_steps, save_interval);
+        eval_interval, arguments_.save_steps, state_.max_steps, save_interval);
 }
 
 void Trainer::add_callback(std::shared_ptr<TrainerCallback> callback) {
@@ -100,10 +128,12 @@ void Trainer::add_callback(std::shared_ptr<TrainerCallback> callback) {
 }
 
 int64_t Trainer::updates_per_epoch() const {
-  const auto ceil_div = [](int64_t a, int64_t b) { return (a + b - 1) / b; };
-  const auto rows = int64_t(train_set_.sequences.size());
-  const int64_t batches = ceil_div(rows, arguments_.per_device_train_batch_size);
-  return std::max<int64_t>(ceil_div(batches, arguments_.gradient_accumulation_steps), 1);
+  const text::Sampler in_order(int64_t(train_set_.sequences.size()),
+                               {.batch_size = arguments_.per_device_train_batch_size,
+                                .strategy = text::SamplingStrategy::sequential,
+                                .drop_last = arguments_.dataloader_drop_last});
+  const int64_t per_update = arguments_.gradient_accumulation_steps;
+  return std::max<int64_t>((in_order.batches_per_epoch() + per_update - 1) / per_update, 1);
 }
 
 // Whatever can be found wrong now is not found wrong after hours.
@@ -135,6 +165,7 @@ void Trainer::begin(const ResumeOptions& options) {
     for (const auto& callback : callbacks_)
       for (const auto& [name, attributes] : state_.stateful_callbacks)
         if (callback->name() == name) callback->restore(attributes);
+    if (arguments_.ignore_data_skip) state_.data_batch = 0;
   }
   if (state_.scaler) scaler_.load_state(*state_.scaler);
   model_.train();
@@ -152,13 +183,15 @@ Metrics Trainer::train(const ResumeOptions& options) {
       train_set_, {.batch_size = arguments_.per_device_train_batch_size,
                    .strategy = arguments_.train_sampling_strategy,
                    .seed = arguments_.data_seed.value_or(arguments_.seed),
-                   .gradient_accumulation_steps = arguments_.gradient_accumulation_steps});
+                   .gradient_accumulation_steps = arguments_.gradient_accumulation_steps,
+                   .drop_last = arguments_.dataloader_drop_last});
   begin(options);
   check(state_.data_batch >= 0 && state_.data_batch < sampler.batches_per_epoch(),
         "{}/rng_state.json: batch {} of an epoch of {}; the checkpoint is damaged, choose another "
         "one",
         options.resume_from_checkpoint, state_.data_batch, sampler.batches_per_epoch());
 
+  const EmbeddingNoise noise(model_, arguments_.neftune_noise_alpha.value_or(0));
   const Stopwatch whole;
   const double epoch_before = state_.epoch;
   const int64_t step_before = state_.global_step;
@@ -171,12 +204,12 @@ Metrics Trainer::train(const ResumeOptions& options) {
   const double seconds = whole.seconds();
   const double samples = double(rows) * (state_.epoch - epoch_before);
   const auto steps = double(state_.global_step - step_before);
-  const auto all_steps = double(std::max<int64_t>(state_.global_step, 1));
+  const auto counted = double(std::max<int64_t>(state_.global_step - state_.non_finite_steps, 1));
   Metrics result = {{"train_runtime", seconds},
                     {"train_samples_per_second", samples / seconds},
                     {"train_steps_per_second", steps / seconds},
                     {"total_flos", state_.total_flos},
-                    {"train_loss", state_.total_loss / all_steps},
+                    {"train_loss", state_.total_loss / counted},
                     {"epoch", state_.epoch}};
   state_.log_history.push_back(result);
   state_.log_history.back().emplace_back("step", double(state_.global_step));
@@ -213,26 +246,28 @@ bool Trainer::train_epoch(std::span<const Rows> batches) {
 // Logs, evaluates and saves where that is due; whether the run goes on.
 bool Trainer::after_update() {
   // Those who log see the loss of the update itself.
-  if (state_.global_step % arguments_.logging_steps == 0 || state_.global_step == state_.max_steps)
+  const int64_t log_interval = arguments_.logging_interval(state_.max_steps);
+  if (state_.global_step % log_interval == 0 || state_.global_step == state_.max_steps)
     read_losses();
   for (const auto& callback : callbacks_)
     callback->on_step_end(state_);
   TrainerControl control = wishes();
   const int64_t done = state_.global_step;
   bool ends = done == state_.max_steps || control.should_training_stop;
-  const bool epoch_ends = done % updates_per_epoch() == 0 || ends;
+  const bool epoch_ends = state_.data_batch == 0 || ends;
   const auto is_due = [&](IntervalStrategy strategy, int64_t interval) {
     return strategy == IntervalStrategy::epoch
                ? epoch_ends
                : strategy == IntervalStrategy::steps && done % interval == 0;
   };
   const bool logs = arguments_.logging_strategy != IntervalStrategy::no;
-  if (is_due(arguments_.logging_strategy, arguments_.logging_steps) || (ends && logs) ||
+  if (is_due(arguments_.logging_strategy, log_interval) || (ends && logs) ||
       (done == 1 && arguments_.logging_first_step) || control.should_log)
     log();
   const bool counts_epochs = arguments_.eval_strategy == IntervalStrategy::epoch;
   const bool is_delayed = (counts_epochs ? state_.epoch : double(done)) < arguments_.eval_delay;
-  if ((is_due(arguments_.eval_strategy, arguments_.eval_interval()) && !is_delayed) ||
+  if ((is_due(arguments_.eval_strategy, arguments_.eval_interval(state_.max_steps)) &&
+       !is_delayed) ||
       (control.should_evaluate && !eval_set_.sequences.empty())) {
     compare_to_best(evaluate_and_tell());
     const TrainerControl after = wishes();
@@ -319,13 +354,24 @@ void Trainer::log() {
 Metrics Trainer::evaluate_and_tell() {
   read_losses();
   note_evaluation();
-  Metrics metrics = evaluator_.evaluate(eval_set_).metrics;
+  const Evaluation evaluation = evaluator_.evaluate(eval_set_);
+  Metrics metrics = evaluation.metrics;
   metrics.emplace_back("epoch", state_.epoch);
   state_.log_history.push_back(metrics);
   state_.log_history.back().emplace_back("step", double(state_.global_step));
   for (const auto& callback : callbacks_)
     callback->on_evaluate(state_, metrics);
+  // Once, and not of weights that have learnt nothing yet.
+  const std::string collapse = collapse_warning(evaluation.prediction, model_.config.labels);
+  if (!collapse.empty() && !was_collapsed_ && state_.global_step > 0)
+    warn(fmt::format("evaluation at step {}: {}", state_.global_step, collapse));
+  was_collapsed_ = !collapse.empty() && state_.global_step > 0;
   return metrics;
+}
+
+void Trainer::warn(const std::string& sentence) {
+  for (const auto& callback : callbacks_)
+    callback->on_warning(state_, sentence);
 }
 
 }  // namespace minim::train

@@ -45,7 +45,8 @@ class Trainer {
 
   // Runs all steps. Returns train_runtime, train_samples_per_second, train_steps_per_second,
   // total_flos, train_loss and epoch. Throws, naming the step and the first tensor that is not
-  // finite, when the loss or a gradient is not, and Interrupted when a callback asks for that.
+  // finite, when the loss or a gradient is not (and non_finite_patience is at its end), and
+  // Interrupted when a callback asks for that.
   //
   // A run that resumes from a checkpoint goes on as the one that wrote it: its weights, optimizer
   // state, logs and later checkpoints are the same to the last bit. Throws, naming them, where
@@ -86,12 +87,16 @@ class Trainer {
   void note_size(const PackedBatch& batch, const Rows& rows);
   void note_evaluation();
   double read(const MicroBatch& micro_batch);
+  bool is_norm_refused() const;
   void check_norm(double loss, const NamedTensors& parameters);
+  bool has_patience() const;
   void count_loss(double loss);
+  void count_left_out(double loss);
   void read_losses();
   [[noreturn]] void stop_at(double loss, const std::string& reason);
   void log();
   Metrics evaluate_and_tell();
+  void warn(const std::string& sentence);
   std::string first_not_finite(const MicroBatch& micro_batch) const;
 
   Model& model_;
@@ -104,7 +109,8 @@ class Trainer {
   std::vector<Update> unread_;  // updates whose losses are on the device
   std::vector<std::shared_ptr<TrainerCallback>> callbacks_;
   std::function<double(int64_t)> learning_rate_at_;
-  Tensor class_weights_ = {};  // [classes]; undefined where all count alike
+  Tensor class_weights_ = {};   // [classes]; undefined where all count alike
+  bool was_collapsed_ = false;  // in the last evaluation
   TrainerState state_;
 };
 

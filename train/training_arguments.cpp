@@ -4,8 +4,14 @@
 
 #include "core/error.h"
 #include "core/printable.h"
+#include "train/scheduler_kwargs.h"
 
 namespace minim::train {
+
+// As transformers rounds it.
+static int64_t updates_of(double steps, int64_t max_steps) {
+  return int64_t(steps < 1 ? std::ceil(steps * double(max_steps)) : steps);
+}
 
 std::string_view name_of(IntervalStrategy strategy) {
   return strategy == IntervalStrategy::no      ? "no"
@@ -29,13 +35,13 @@ void TrainingArguments::validate() const {
   at_least("per_device_train_batch_size", per_device_train_batch_size, int64_t(1));
   at_least("per_device_eval_batch_size", per_device_eval_batch_size, int64_t(1));
   at_least("gradient_accumulation_steps", gradient_accumulation_steps, int64_t(1));
-  at_least("logging_steps", logging_steps, int64_t(1));
-  at_least("eval_steps", eval_steps.value_or(1), int64_t(1));
   at_least("eval_delay", eval_delay, 0.0);
   at_least("learning_rate", learning_rate, 0.0);
   at_least("warmup_steps", warmup_steps, 0.0);
   at_least("max_grad_norm", max_grad_norm, 0.0);
   at_least("save_total_limit", save_total_limit.value_or(0), int64_t(0));
+  at_least("non_finite_patience", non_finite_patience, int64_t(0));
+  at_least("neftune_noise_alpha", neftune_noise_alpha.value_or(0), 0.0);
   check(bf16 + fp16 + (precision != Precision::fp32) <= 1,
         "precision: is {} with bf16 {} and fp16 {}; give one of them", name_of(precision), bf16,
         fp16);
@@ -48,18 +54,27 @@ void TrainingArguments::validate() const {
   finite("warmup_steps", warmup_steps);
   finite("max_grad_norm", max_grad_norm);
   finite("num_train_epochs", num_train_epochs);
+  finite("neftune_noise_alpha", neftune_noise_alpha.value_or(0));
   for (const double weight : class_weights) {
     finite("class_weights", weight);
     at_least("class_weights", weight, 0.0);
   }
   check(warmup_ratio >= 0 && warmup_ratio <= 1, "warmup_ratio: must lie between 0 and 1, is {}",
         warmup_ratio);
+  check(label_smoothing_factor >= 0 && label_smoothing_factor <= 1,
+        "label_smoothing_factor: must lie between 0 and 1, is {}", label_smoothing_factor);
   check(max_steps > 0 || num_train_epochs > 0,
         "num_train_epochs: must be above 0 unless max_steps is, is {}", num_train_epochs);
-  const bool whole = save_steps == std::floor(save_steps) && save_steps < 0x1p53;
-  check(save_steps > 0 && (save_steps < 1 || whole),
-        "save_steps: must be a whole number of updates or a ratio between 0 and 1, is {}",
-        save_steps);
+  optim::ScheduleOptions kwargs;
+  read_scheduler_kwargs(lr_scheduler_kwargs, kwargs);
+  const auto updates_or_ratio = [](const char* name, double steps) {
+    const bool whole = steps == std::floor(steps) && steps < 0x1p53;
+    check(steps > 0 && (steps < 1 || whole),
+          "{}: must be a whole number of updates or a ratio between 0 and 1, is {}", name, steps);
+  };
+  updates_or_ratio("logging_steps", logging_steps);
+  updates_or_ratio("eval_steps", eval_steps.value_or(1));
+  updates_or_ratio("save_steps", save_steps);
   const bool saves_best = save_strategy == IntervalStrategy::best;
   check(eval_strategy != IntervalStrategy::best && logging_strategy != IntervalStrategy::best,
         "{}: must be no, steps or epoch, is best",
@@ -77,10 +92,12 @@ void TrainingArguments::validate() const {
   check(save_strategy == eval_strategy,
         "load_best_model_at_end: save_strategy must be that of evaluation, {}, or best, is {}",
         name_of(eval_strategy), name_of(save_strategy));
-  check(eval_strategy != IntervalStrategy::steps || save_steps < 1 ||
-            int64_t(save_steps) % eval_interval() == 0,
+  // Ratios are compared when the number of updates is known.
+  const double evaluates = eval_steps.value_or(logging_steps);
+  check(eval_strategy != IntervalStrategy::steps || save_steps < 1 || evaluates < 1 ||
+            int64_t(save_steps) % int64_t(evaluates) == 0,
         "load_best_model_at_end: save_steps must be a multiple of the {} eval_steps, is {}",
-        eval_interval(), save_steps);
+        evaluates, save_steps);
 }
 
 Precision TrainingArguments::mixed_precision() const {
@@ -107,6 +124,7 @@ optim::OptimizerArguments TrainingArguments::optimizer_arguments() const {
 
 optim::ScheduleOptions TrainingArguments::schedule_options(int64_t max_steps) const {
   optim::ScheduleOptions options{.lr = learning_rate};
+  read_scheduler_kwargs(lr_scheduler_kwargs, options);
   if (lr_scheduler_type == "constant") return options;
   double warmup = warmup_steps;
   if (warmup == 0) warmup = warmup_ratio * double(max_steps);
@@ -117,8 +135,16 @@ optim::ScheduleOptions TrainingArguments::schedule_options(int64_t max_steps) co
   return options;
 }
 
+int64_t TrainingArguments::logging_interval(int64_t max_steps) const {
+  return updates_of(logging_steps, max_steps);
+}
+
+int64_t TrainingArguments::eval_interval(int64_t max_steps) const {
+  return updates_of(eval_steps.value_or(logging_steps), max_steps);
+}
+
 int64_t TrainingArguments::save_interval(int64_t max_steps) const {
-  return int64_t(save_steps < 1 ? std::ceil(save_steps * double(max_steps)) : save_steps);
+  return updates_of(save_steps, max_steps);
 }
 
 std::string TrainingArguments::best_metric_name() const {

@@ -31,12 +31,14 @@ struct TrainingArguments {
   double num_train_epochs = 3.0;
   int64_t max_steps = -1;  // above 0: instead of num_train_epochs
   int64_t gradient_accumulation_steps = 1;
-  std::string optim = "adamw";  // for optim::make_optimizer(), as are the next five
+  bool dataloader_drop_last = false;  // an epoch's last batch, if it is not full
+  std::string optim = "adamw";        // for optim::make_optimizer(), as are the next five
   std::string optim_args = {};
   double adam_beta1 = 0.9, adam_beta2 = 0.999, adam_epsilon = 1e-8;
   double weight_decay = 0;
   double learning_rate = 5e-5;
   std::string lr_scheduler_type = "linear";
+  std::string lr_scheduler_kwargs = {};  // its other options, such as "num_cycles=2"
   double warmup_steps = 0;     // below 1: a ratio of all steps
   double warmup_ratio = 0;     // used where warmup_steps is 0
   double max_grad_norm = 1.0;  // 0: no clipping
@@ -54,16 +56,27 @@ struct TrainingArguments {
   // One for each class: the loss of training is the mean over rows weighted by their classes, as
   // torch's CrossEntropyLoss(weight). Empty: all count alike, as they do in evaluation anyway.
   std::vector<double> class_weights = {};
+  // Share of the target that is spread over all classes, in training and in eval_loss; the loss
+  // without is then eval_unsmoothed_loss. For rows of one class each.
+  double label_smoothing_factor = 0;
+  // Noise on the word embeddings in training; none: no noise. See DistilBertEmbeddings.
+  std::optional<double> neftune_noise_alpha = {};
+  // Updates in a row that are left out because their loss or their gradient is not finite; one more
+  // ends the run. Each is logged. A parameter that is not finite ends the run at once.
+  int64_t non_finite_patience = 0;
+  // A run that resumes begins the epoch at hand anew instead of after the rows that it had seen.
+  bool ignore_data_skip = false;
   IntervalStrategy eval_strategy = IntervalStrategy::no;
   IntervalStrategy logging_strategy = IntervalStrategy::steps;
-  int64_t logging_steps = 500;
-  bool logging_first_step = false;         // also log the first update, under any strategy
-  std::optional<int64_t> eval_steps = {};  // none: logging_steps
+  double logging_steps = 500;             // below 1: a ratio of all steps, as are the next two
+  bool logging_first_step = false;        // also log the first update, under any strategy
+  std::optional<double> eval_steps = {};  // none: logging_steps
   double eval_delay = 0;       // epochs or updates, as eval_strategy, before the first evaluation
   bool eval_on_start = false;  // also evaluate before the first update; that is never the best
+  bool prediction_loss_only = false;  // no metrics but eval_loss, and no logits kept for them
 
   IntervalStrategy save_strategy = IntervalStrategy::no;
-  double save_steps = 500;                       // below 1: a ratio of all steps
+  double save_steps = 500;
   std::optional<int64_t> save_total_limit = {};  // checkpoints that are kept; none, 0: all
   bool save_only_model = false;                  // no optimizer, schedule or random numbers
 
@@ -86,10 +99,10 @@ struct TrainingArguments {
   optim::OptimizerArguments optimizer_arguments() const;
   // The schedule of a run of that many updates.
   optim::ScheduleOptions schedule_options(int64_t max_steps) const;
-  // Updates between two checkpoints of such a run under save_strategy steps.
+  // Updates of such a run between two log entries, evaluations and checkpoints under steps.
+  int64_t logging_interval(int64_t max_steps) const;
+  int64_t eval_interval(int64_t max_steps) const;
   int64_t save_interval(int64_t max_steps) const;
-  // Updates between two evaluations under eval_strategy steps.
-  int64_t eval_interval() const { return eval_steps.value_or(logging_steps); }
   // Name with "eval_" of the metric that tells the best evaluation; "" where none does.
   std::string best_metric_name() const;
   // Whether a value of that metric is better than another; never where either is NaN.

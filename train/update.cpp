@@ -23,6 +23,11 @@ namespace {
 // Updates whose losses are left on a device at most; so late is one noticed that is not finite.
 constexpr size_t most_unread = 64;
 
+// A NaN without its sign, which says nothing.
+std::string text_of(double value) {
+  return std::isnan(value) ? "nan" : fmt::format("{:.6g}", value);
+}
+
 }  // namespace
 
 // Whether an update needs to know its norm on the host: to skip or to refuse, to scale the loss of
@@ -58,13 +63,17 @@ void Trainer::update(std::span<const Rows> micro_batches) {
     update.loss += share * read(last);
     last.loss = Tensor();  // nobody reads it again
   }
+  bool is_left_out = false;
   optim::StepOptions options;
   if (!optimizer_.finds_rate()) options.lr = learning_rate_at_(state_.global_step);
   const NamedTensors parameters = model_.parameters();
   if (at_once) {
     state_.grad_norm = scaler_.unscaled_norm(parameters);
     check_norm(update.loss, parameters);
-    options.gradient_norm = state_.grad_norm;
+    is_left_out = !std::isfinite(update.loss) || is_norm_refused();
+    // Under fp16 the scaler leaves out what is not finite, and takes note of it.
+    options.gradient_norm =
+        is_left_out ? std::numeric_limits<double>::quiet_NaN() : state_.grad_norm;
     if (arguments_.max_grad_norm > 0)
       options.gradient_scale = optim::clip_coefficient(state_.grad_norm, arguments_.max_grad_norm);
   } else {
@@ -77,7 +86,7 @@ void Trainer::update(std::span<const Rows> micro_batches) {
     options.gradient_factor = coefficient;
   }
   const Stopwatch stepping;
-  scaler_.step(optimizer_, options);
+  if (!is_left_out || scaler_.is_enabled()) scaler_.step(optimizer_, options);
   scaler_.update();
   if (scaler_.is_enabled()) state_.scaler = scaler_.state();
   state_.learning_rate = options.lr.value_or(optimizer_.last_lr(0).value_or(0));
@@ -87,7 +96,9 @@ void Trainer::update(std::span<const Rows> micro_batches) {
   state_.global_step = update.step;
   state_.device = model_.device();
   state_.optimizer_state_bytes = memory::current(memory::Category::optimizer_state, state_.device);
-  if (at_once) {
+  if (is_left_out) {
+    count_left_out(update.loss);
+  } else if (at_once) {
     count_loss(update.loss);
   } else {
     unread_.push_back(std::move(update));
@@ -109,9 +120,11 @@ Tensor Trainer::backward(const Rows& rows, double share) {
 Tensor Trainer::loss_of(const PackedBatch& batch) const {
   const Autocast precision(autocast_);
   const Tensor logits = model_.forward(batch);
-  if (!class_weights_.defined()) return model_.loss(logits, batch.labels);
-  return cross_entropy(logits, batch.labels,
-                       {.reduction = Reduction::sum, .weight = class_weights_});
+  const double smoothing = arguments_.label_smoothing_factor;
+  if (!class_weights_.defined()) return model_.loss(logits, batch.labels, smoothing);
+  return cross_entropy(
+      logits, batch.labels,
+      {.reduction = Reduction::sum, .label_smoothing = smoothing, .weight = class_weights_});
 }
 
 // For the prediction of what such batches take.
@@ -148,21 +161,47 @@ void Trainer::note_evaluation() {
 // The loss of a micro-batch, which is waited for; ends the run where it is not finite.
 double Trainer::read(const MicroBatch& micro_batch) {
   const double value = micro_batch.loss.item();
-  if (std::isfinite(value)) return value;
+  if (std::isfinite(value) || has_patience()) return value;
   state_.grad_norm = value;
   stop_at(value, first_not_finite(micro_batch));
 }
 
-// Ends the run where a gradient is not finite, unless such updates are skipped.
-void Trainer::check_norm(double loss, const NamedTensors& parameters) {
-  if (std::isfinite(state_.grad_norm)) return;
-  if (optimizer_.on_non_finite() == optim::OnNonFinite::skip) return;
+// Whether a gradient is not finite, and neither the optimizer nor the scaler takes care of that.
+bool Trainer::is_norm_refused() const {
+  if (std::isfinite(state_.grad_norm)) return false;
+  if (optimizer_.on_non_finite() == optim::OnNonFinite::skip) return false;
   // Halved so often, it is not the scale that makes them overflow.
-  if (scaler_.is_enabled() && scaler_.get_scale() >= 1) return;
-  stop_at(loss, optim::why_not_finite(parameters));
+  return !scaler_.is_enabled() || scaler_.get_scale() < 1;
+}
+
+void Trainer::check_norm(double loss, const NamedTensors& parameters) {
+  if (is_norm_refused() && !has_patience()) stop_at(loss, optim::why_not_finite(parameters));
+}
+
+// Whether an update that is not finite can be left out. Where a parameter is not, none will be.
+bool Trainer::has_patience() const {
+  return state_.non_finite_in_a_row < arguments_.non_finite_patience &&
+         std::ranges::all_of(model_.parameters(), [](const NamedTensor& parameter) {
+           return all_finite(parameter.tensor);
+         });
+}
+
+// The log keeps it; losses of updates before it that are not logged yet are in train_loss alone.
+void Trainer::count_left_out(double loss) {
+  ++state_.non_finite_steps;
+  ++state_.non_finite_in_a_row;
+  state_.loss = loss;
+  state_.loss_since_log = loss * double(state_.global_step - state_.logged_step);
+  log();
+  warn(
+      fmt::format("step {}: the loss is {} and the norm of all gradients {}; the update is left "
+                  "out, {} of at most {} in a row",
+                  state_.global_step, text_of(loss), text_of(state_.grad_norm),
+                  state_.non_finite_in_a_row, arguments_.non_finite_patience));
 }
 
 void Trainer::count_loss(double loss) {
+  state_.non_finite_in_a_row = 0;
   state_.loss = loss;
   state_.total_loss += loss;
   state_.loss_since_log += loss;
@@ -179,9 +218,14 @@ void Trainer::read_losses() {
     for (const MicroBatch& micro_batch : update.micro_batches)
       update.loss += micro_batch.share * read(micro_batch);
     state_.grad_norm = update.norm.item();
-    if (!std::isfinite(state_.grad_norm))
+    const bool is_finite = std::isfinite(update.loss) && std::isfinite(state_.grad_norm);
+    if (!is_finite && !has_patience())
       stop_at(update.loss, fmt::format("the norm of all gradients, {}", state_.grad_norm));
-    count_loss(update.loss);
+    state_.global_step = update.step;
+    if (is_finite)
+      count_loss(update.loss);
+    else
+      count_left_out(update.loss);
     state_.global_step = done;
   }
   state_.seconds += waiting.seconds();
@@ -212,8 +256,11 @@ void Trainer::stop_at(double loss, const std::string& reason) {
   unread_.clear();
   log();
   --state_.global_step;
-  fail("step {}: the loss is {}; first not finite: {}; {}", step,
-       std::isnan(loss) ? "nan" : fmt::format("{:.6g}", loss), reason,
+  fail("step {}: the loss is {}{}; first not finite: {}; {}", step, text_of(loss),
+       state_.non_finite_in_a_row == 0
+           ? ""
+           : fmt::format(" ({} in a row left out before it)", state_.non_finite_in_a_row),
+       reason,
        autocast_ == DType::f16
            ? "f16 ends at 65504: bf16 does not, and a lower learning rate often helps"
            : "a lower learning rate or a longer warm-up often helps");

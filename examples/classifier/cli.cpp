@@ -65,6 +65,27 @@ std::vector<std::string> expand_config(std::vector<std::string> arguments) {
   return arguments;
 }
 
+std::vector<std::string> join_flag_values(const CLI::App& app, std::vector<std::string> arguments) {
+  const auto verbs = app.get_subcommands([&](const CLI::App* candidate) {
+    return !arguments.empty() && candidate->get_name() == arguments[0];
+  });
+  const CLI::App* verb = verbs.empty() ? nullptr : verbs[0];
+  std::vector<std::string> joined;
+  for (std::string& argument : arguments) {
+    const bool is_value =
+        argument == "true" || argument == "True" || argument == "false" || argument == "False";
+    const bool follows_option = !joined.empty() && joined.back().starts_with("--");
+    const CLI::Option* flag = verb != nullptr && is_value && follows_option
+                                  ? verb->get_option_no_throw(joined.back())
+                                  : nullptr;
+    if (flag != nullptr && flag->get_items_expected_max() == 0)
+      joined.back() += "=" + argument;
+    else
+      joined.push_back(std::move(argument));
+  }
+  return joined;
+}
+
 CLI::App& add_verb(CLI::App& app, const std::string& name, const std::string& what) {
   CLI::App& verb = *app.add_subcommand(name, what);
   verb.option_defaults()->always_capture_default()->multi_option_policy(

@@ -36,6 +36,10 @@ void check_usage(bool ok, fmt::format_string<Args...> text, Args&&... args) {
 // the command line wins. Throws a UsageError for a file that is not a flat JSON object.
 std::vector<std::string> expand_config(std::vector<std::string> arguments);
 
+// Puts "--fp16 True", as Hugging Face's commands have it, into the form "--fp16=True" where that
+// option is a flag of the verb.
+std::vector<std::string> join_flag_values(const CLI::App& app, std::vector<std::string> arguments);
+
 // A verb with --config and the habits that all share.
 CLI::App& add_verb(CLI::App& app, const std::string& name, const std::string& what);
 

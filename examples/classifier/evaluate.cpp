@@ -56,6 +56,8 @@ void run(const EvaluateOptions& options) {
   }
   const train::Evaluator evaluator(saved.model, options.batch_size, std::move(metrics));
   const train::Evaluation evaluation = evaluator.evaluate(encoded.examples);
+  const std::string collapse = train::collapse_warning(evaluation.prediction, saved.labels.names());
+  if (!collapse.empty()) print_notes({collapse});
   if (options.json) {
     print_json(evaluation.metrics, evaluation.prediction, saved);
     return;

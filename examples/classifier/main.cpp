@@ -36,6 +36,7 @@ int main(int count, char** values) {
     if (has_verb)
       classifier::check_usage(is_verb(app, arguments[0]),
                               "there is no verb \"{}\"; classifier --help lists all", arguments[0]);
+    arguments = classifier::join_flag_values(app, std::move(arguments));
     std::ranges::reverse(arguments);  // CLI11 takes them from the back
     app.parse(arguments);
   } catch (const CLI::RuntimeError& error) {

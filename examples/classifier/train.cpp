@@ -175,7 +175,7 @@ void write_report(const TrainOptions& options, const train::RunDescription& run,
                             .options = train::options_of(run),
                             .environment = train::environment_of(run.model.device())};
     report.environment.insert(report.environment.begin(), {"minim", MINIM_VERSION});
-    if (!eval_set.sequences.empty()) {
+    if (!eval_set.sequences.empty() && !options.arguments.prediction_loss_only) {
       const train::Evaluator evaluator(run.model, options.arguments.per_device_eval_batch_size, {});
       report.predictions = {train::parse_problem_type(options.problem_type),
                             run.model.config.labels, evaluator.predict(eval_set),

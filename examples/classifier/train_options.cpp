@@ -33,6 +33,13 @@ void TrainOptions::complete() {
   check_usage(resume_from_checkpoint.has_value() + overwrite_output_dir < 2,
               "--resume-from-checkpoint: goes on with the run that --overwrite-output-dir would "
               "replace; give one of them");
+  check_usage(
+      arguments.label_smoothing_factor == 0 || problem_type == "single_label_classification",
+      "--label-smoothing-factor: is for rows of one class each, not for {}", problem_type);
+  check_usage(do_train,
+              "--do-train false: this verb trains; classifier evaluate and predict do not");
+  check_usage(!do_eval || !validation_file.empty(), "--do-eval: needs a --validation-file");
+  if (use_cpu) device = "cpu";
   if (eval_strategy.empty()) eval_strategy = validation_file.empty() ? "no" : "epoch";
   if (save_strategy.empty())
     save_strategy = arguments.load_best_model_at_end ? eval_strategy : "no";
@@ -81,7 +88,8 @@ train::NamedArguments TrainOptions::further_arguments() const {
                                           ? train::ArgumentValue(*early_stopping_patience)
                                           : train::ArgumentValue(nullptr)},
           {"early_stopping_threshold", early_stopping_threshold},
-          {"report_to", report_to}};
+          {"report_to", report_to},
+          {"logging_dir", text(logging_dir)}};
 }
 
 void add_precision_options(CLI::App& verb, train::TrainingArguments& a) {
@@ -125,6 +133,9 @@ void TrainOptions::add_to(CLI::App& verb) {
       ->check(CLI::NonNegativeNumber);
   verb.add_flag(option("--shuffle-train-dataset"), o.shuffle_train_dataset,
                 "Shuffle the training file by --seed before its first rows are taken");
+  verb.add_flag(option("--do-train"), o.do_train, "What this verb does, in any case");
+  verb.add_flag(option("--do-eval"), o.do_eval,
+                "The same as to give --validation-file, which it needs");
   verb.add_option(option("--output-dir"), o.output_dir, "Folder for model and records")->required();
   verb.add_flag(option("--overwrite-output-dir"), o.overwrite_output_dir,
                 "Write over a model in the output folder; checkpoints in it go when this run has "
@@ -146,6 +157,8 @@ void TrainOptions::add_to(CLI::App& verb) {
       ->type_name("[DIR]")
       ->expected(0, 1)
       ->default_str("");
+  verb.add_flag(option("--ignore-data-skip"), a.ignore_data_skip,
+                "A resumed run begins the epoch at hand anew, instead of where it was");
   o.data.add_to(verb);
   verb.add_option(option("--problem-type"), o.problem_type, "What the labels are")
       ->check(CLI::IsMember(
@@ -177,6 +190,8 @@ void TrainOptions::add_to(CLI::App& verb) {
                   "How the rate changes over the steps")
       ->check(CLI::IsMember(std::vector<std::string>(optim::schedule_names().begin(),
                                                      optim::schedule_names().end())));
+  verb.add_option(option("--lr-scheduler-kwargs"), a.lr_scheduler_kwargs,
+                  "Its other options, such as num_cycles=2,min_lr=1e-6 or {\"num_cycles\": 2}");
   verb.add_option(option("--warmup-steps"), a.warmup_steps, "Below 1: a ratio of all steps");
   verb.add_option(option("--warmup-ratio"), a.warmup_ratio, "Used where --warmup-steps is 0");
   verb.add_option(option("--num-train-epochs"), a.num_train_epochs,
@@ -195,23 +210,39 @@ void TrainOptions::add_to(CLI::App& verb) {
   verb.add_option(option("--class-weights"), o.class_weights,
                   "How much rows of a class count in the loss of training: balanced (the rarer, "
                   "the more), or such as spam=5,ham=0.5, 1 where not named");
+  verb.add_option(option("--label-smoothing-factor"), a.label_smoothing_factor,
+                  "Share of each target that is spread over all classes, in training and in "
+                  "eval_loss; eval_unsmoothed_loss stands beside it");
+  verb.add_option(option("--neftune-noise-alpha"), a.neftune_noise_alpha,
+                  "Noise on the word embeddings in training, such as 5 (NEFTune)");
+  verb.add_flag(option("--dataloader-drop-last"), a.dataloader_drop_last,
+                "Leave out the last batch of an epoch where it is not full; evaluation never does");
+  verb.add_option(option("--non-finite-patience"), a.non_finite_patience,
+                  "Leave out so many updates in a row whose loss or gradient is not finite before "
+                  "the run ends");
   add_device_option(verb, o.device);
+  verb.add_flag(option("--use-cpu"), o.use_cpu, "The same as --device cpu");
   add_precision_options(verb, a);
   verb.add_flag(option("--bf16-full-eval"), a.bf16_full_eval, "Evaluate in bf16 in any case");
   verb.add_flag(option("--fp16-full-eval"), a.fp16_full_eval, "Evaluate in f16 in any case");
   verb.add_option("--seed", a.seed, "Of new weights, dropout and the order of rows");
   verb.add_option(option("--data-seed"), a.data_seed, "Of the order of rows alone");
-  verb.add_option(option("--eval-strategy"), o.eval_strategy,
-                  "When to evaluate (epoch where there is a validation file)")
+  // The former name, which many commands still have.
+  verb.add_option(option("--eval-strategy") + "," + option("--evaluation-strategy"),
+                  o.eval_strategy, "When to evaluate (epoch where there is a validation file)")
       ->check(CLI::IsMember({"no", "steps", "epoch"}));
   verb.add_option(option("--eval-steps"), a.eval_steps,
-                  "Updates between evaluations (as many as between log entries)");
+                  "Updates between evaluations (as many as between log entries); below 1: a ratio "
+                  "of all steps");
   verb.add_option(option("--eval-delay"), a.eval_delay,
                   "Epochs, or updates under steps, before the first evaluation");
   verb.add_flag(option("--eval-on-start"), a.eval_on_start, "Evaluate before the first update too");
+  verb.add_flag(option("--prediction-loss-only"), a.prediction_loss_only,
+                "Evaluate the loss and nothing else, and keep no logits in memory for it");
   verb.add_option(option("--logging-strategy"), o.logging_strategy, "When to write log entries")
       ->check(CLI::IsMember({"no", "steps", "epoch"}));
-  verb.add_option(option("--logging-steps"), a.logging_steps, "Updates between log entries");
+  verb.add_option(option("--logging-steps"), a.logging_steps,
+                  "Updates between log entries; below 1: a ratio of all steps");
   verb.add_flag(option("--logging-first-step"), a.logging_first_step, "Log the first update too");
   verb.add_option(
           option("--save-strategy"), o.save_strategy,

@@ -22,6 +22,7 @@ struct TrainOptions {
   int64_t max_train_samples = 0, max_eval_samples = 0;
   bool shuffle_train_dataset = false;
   bool cased = false, sort_labels_as_text = false, skip_unseen_labels = false;
+  bool do_train = true, do_eval = false, use_cpu = false;
   bool ignore_mismatched_sizes = false, overwrite_output_dir = false, disable_tqdm = false;
   // The folder to go on from; "": the newest checkpoint; none: a new run.
   std::optional<std::string> resume_from_checkpoint;

@@ -1,5 +1,6 @@
 #include <csignal>
 #include <filesystem>
+#include <memory>
 #include <sys/mount.h>
 #include <sys/resource.h>
 
@@ -124,6 +125,23 @@ TEST_CASE("a validation label that training lacks is refused, or skipped on requ
                               run.folder / "test.csv"};
   CHECK(contains(failure_of(evaluate), "label 'greeting'"));
   succeed(evaluate + Arguments{"--skip-unseen-labels"});
+}
+
+TEST_CASE("a validation file without labels is refused before training, however they are missing") {
+  const BadRun run(questions(16));
+  const auto error = [&](const std::string& name, const std::string& contents) {
+    write_whole_file(run.folder / name, contents);
+    return run.failure({"--validation-file", run.folder / name});
+  };
+  CHECK(contains(error("none.csv", "text\nmy card\n"),
+                 "none.csv: line 1: no column 'label'; an evaluation file needs labels"));
+  CHECK(contains(error("none.jsonl", "{\"text\": \"my card\"}\n"),
+                 "none.jsonl: line 1: no key 'label'; an evaluation file needs labels"));
+  CHECK(contains(error("minus.csv", "text,label\nmy card,-1\n"),
+                 "minus.csv: line 2, field 2: label '-1' does not occur in the training file"));
+  CHECK(contains(error("empty.csv", "text,label\nmy card,\n"),
+                 "empty.csv: line 2, field 2: label is empty"));
+  CHECK(contains(error("header.csv", "text,label\n"), "header.csv: no rows"));
 }
 
 TEST_CASE("a vocabulary that is larger than the embedding table is refused") {
@@ -258,6 +276,31 @@ TEST_CASE("a file system without room is noticed before training") {
   }
   CHECK(contains(failure_of(train), "the folder cannot be written to (No space left on device)"));
   ::umount(disk.c_str());
+}
+
+TEST_CASE("a read-only file system is noticed before training, and can be predicted from") {
+  const TemporaryFolder folder;
+  const std::string disk = folder / "disk";
+  fs::create_directory(disk);
+  if (::mount("tmpfs", disk.c_str(), "tmpfs", 0, "size=4m") != 0) {
+    MESSAGE("not checked: no file system can be mounted here");
+    return;
+  }
+  const std::shared_ptr<const void> mounted(disk.c_str(),
+                                            [&](const void*) { ::umount(disk.c_str()); });
+  copy_model(disk + "/run");
+  write_whole_file(folder / "train.csv", questions(8));
+  REQUIRE(::mount("tmpfs", disk.c_str(), "tmpfs", MS_REMOUNT | MS_RDONLY, "") == 0);
+  const auto train = [&](const std::string& output, const std::string& how) {
+    return failure_of(train_arguments(folder / "train.csv", disk + output) + Arguments{how});
+  };
+  const std::string cannot =
+      "/run: the folder cannot be written to (Read-only file system); choose another one";
+  CHECK(train("/run", "--overwrite-output-dir") == disk + cannot);
+  CHECK(train("/run", "--resume-from-checkpoint") == disk + cannot);
+  CHECK(train("/new/run", "--cased") ==
+        disk + "/new/run: the folder cannot be made (Read-only file system); choose another one");
+  succeed({"predict", "--model-name-or-path", disk + "/run", "--text", "my card"});
 }
 
 TEST_CASE("predictions that cannot be written are a failure") {

@@ -75,10 +75,12 @@ TEST_CASE("a run goes on from its newest checkpoint, from one that is named, or 
 
 TEST_CASE("a run may go on for longer, and what has changed is told") {
   const SavedRun run;
-  const Outcome outcome = succeed(run.arguments + resumes + Arguments{"--max-steps", "9"});
+  const Outcome outcome = succeed(run.arguments + resumes +
+                                  Arguments{"--max-steps", "9", "--logging-dir", run.folder / "l"});
   CHECK(contains(outcome.errors,
                  "note: max_steps: is 9, " + run.run +
                      "/checkpoint-6 had 6; the learning rate follows the new number of updates\n"));
+  CHECK(!contains(outcome.errors, "logging_dir"));  // of an output
   CHECK(json::parse(run.bytes("trainer_state.json"))["global_step"] == 9);
 }
 
@@ -91,6 +93,12 @@ TEST_CASE("resuming with other options or data is refused, and nothing is change
             "/checkpoint-6: learning_rate is 0.1 instead of 5e-05, max_seq_length is 9 instead of "
             "128; a resumed run must have the options that it began with, as far as they decide "
             "its result");
+  CHECK(contains(failure_of(run.arguments + resumes +
+                            Arguments{"--label-smoothing-factor", "0.1", "--neftune-noise-alpha",
+                                      "5", "--dataloader-drop-last"}),
+                 "/checkpoint-6: dataloader_drop_last is true instead of false, "
+                 "label_smoothing_factor is 0.1 instead of 0, neftune_noise_alpha is 5.0 instead "
+                 "of null; a resumed run"));
   CHECK(contains(failure_of(run.arguments + resumes + Arguments{"--optim", "sgd"}),
                  "optim is \"sgd\" instead of \"adamw\""));
   write_whole_file(run.folder / "train.csv", questions(18));

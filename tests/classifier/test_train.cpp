@@ -24,6 +24,13 @@ TEST_CASE("a new model learns, is evaluated each epoch and saved") {
   CHECK(!contains(outcome.output, "tok/s"));
   CHECK(contains(outcome.errors, "tok/s"));
   CHECK(read_json(folder / "run/all_results.json")["eval_accuracy"] == 1);
+  // What was saved is what was evaluated.
+  const json again = json::parse(succeed({"evaluate", "--model-name-or-path", folder / "run",
+                                          "--test-file", folder / "test.csv", "--json"})
+                                     .output);
+  // Logits depend on the size of the batch by rounding alone.
+  const double loss = read_json(folder / "run/eval_results.json")["eval_loss"];
+  CHECK(again["eval_loss"].get<double>() == doctest::Approx(loss).epsilon(1e-5));
   CHECK(read_json(folder / "run/config.json")["id2label"]["0"] == "exchange_rate");
   CHECK(read_json(folder / "run/trainer_state.json")["global_step"] == 60);
 }
@@ -113,6 +120,68 @@ TEST_CASE("the records of a run tell it from others, under the names that Huggin
   CHECK(all["memory"]["trained_parameters"] < all["memory"]["parameters"]);
 }
 
+TEST_CASE("further arguments of Hugging Face's commands are taken, recorded and acted upon") {
+  const TemporaryFolder folder;
+  write_whole_file(folder / "train.csv", questions(18));
+  const Outcome outcome = succeed(train_arguments(folder / "train.csv", folder / "run") +
+                                  Arguments{"--validation-file",
+                                            folder / "train.csv",
+                                            "--max-steps",
+                                            "4",
+                                            "--label_smoothing_factor",
+                                            "0.1",
+                                            "--neftune_noise_alpha",
+                                            "5",
+                                            "--dataloader_drop_last",
+                                            "--non_finite_patience",
+                                            "3",
+                                            "--logging_steps",
+                                            "0.5",
+                                            "--eval_strategy",
+                                            "steps",
+                                            "--eval_steps",
+                                            "0.25",
+                                            "--prediction_loss_only",
+                                            "--ignore_data_skip",
+                                            "--report_to",
+                                            "jsonl,html,tensorboard",
+                                            "--logging_dir",
+                                            folder / "events"});
+  CHECK(contains(outcome.output, "'eval_unsmoothed_loss': "));
+  CHECK(!contains(outcome.output, "eval_accuracy"));
+  const json arguments = read_json(folder / "run/training_args.json");
+  CHECK(arguments["label_smoothing_factor"] == 0.1);
+  CHECK(arguments["neftune_noise_alpha"] == 5);
+  CHECK(arguments["dataloader_drop_last"] == true);
+  CHECK(arguments["non_finite_patience"] == 3);
+  CHECK(arguments["logging_steps"] == 0.5);
+  CHECK(arguments["eval_steps"] == 0.25);
+  CHECK(arguments["prediction_loss_only"] == true);
+  CHECK(arguments["ignore_data_skip"] == true);
+  CHECK(arguments["logging_dir"] == folder / "events");
+  const json state = read_json(folder / "run/trainer_state.json");
+  CHECK(state["logging_steps"] == 2);
+  CHECK(state["eval_steps"] == 1);
+  CHECK(state["epoch"] == 2);  // two full batches of eight an epoch
+  CHECK(contains(read_whole_file(folder / "run/report.html"), "loss (mean per row)"));
+  CHECK(failure_of(train_arguments(folder / "train.csv", folder / "other") +
+                       Arguments{"--problem-type", "regression", "--label-smoothing-factor", "0.1"},
+                   2) ==
+        "--label-smoothing-factor: is for rows of one class each, not for regression");
+}
+
+TEST_CASE("predictions that are all of one class are told on standard error") {
+  const TemporaryFolder folder;
+  write_whole_file(folder / "train.csv", questions(16));
+  // Nothing is learnt without a rate, and the classes' weights start near 0.
+  const Outcome outcome =
+      succeed(train_arguments(folder / "train.csv", folder / "run") +
+              Arguments{"--validation-file", folder / "train.csv", "--learning-rate", "0"});
+  CHECK(
+      contains(outcome.errors, "warning: evaluation at step 2: all 16 rows are predicted to be "));
+  CHECK(contains(outcome.errors, " has an accuracy of 0.5000; a lower learning rate or a longer "));
+}
+
 TEST_CASE("a checkpoint is a model folder that every verb takes") {
   const TemporaryFolder folder;
   write_whole_file(folder / "train.csv", questions(16));
@@ -151,8 +220,12 @@ TEST_CASE("one seed gives one model, bit for bit") {
   const std::string first = weights("a", {"--seed", "1"});
   CHECK(weights("b", {"--seed", "1"}) == first);
   CHECK(weights("c", {"--seed", "2"}) != first);
-  CHECK(weights("d", {"--seed", "1", "--gradient-checkpointing"}) == first);
-  CHECK(read_json(folder / "d/training_args.json")["gradient_checkpointing"] == true);
+  // Another order of rows, from the same weights.
+  CHECK(weights("d", {"--seed", "1", "--data-seed", "7"}) != first);
+  CHECK(weights("e", {"--learning-rate", "0", "--data-seed", "7"}) ==
+        weights("f", {"--learning-rate", "0"}));
+  CHECK(weights("g", {"--seed", "1", "--gradient-checkpointing"}) == first);
+  CHECK(read_json(folder / "g/training_args.json")["gradient_checkpointing"] == true);
 }
 
 TEST_CASE("two text columns are a pair") {

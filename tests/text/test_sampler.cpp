@@ -84,6 +84,16 @@ TEST_CASE("every row comes once per epoch, in batches of which only the last may
   }
 }
 
+TEST_CASE("a last batch that is not full is left out on request") {
+  for (const int64_t rows : {7, 8, 9, 11}) {
+    const Sampler all(rows, {.batch_size = 4}), full(rows, {.batch_size = 4, .drop_last = true});
+    auto batches = all.batches(3);
+    if (rows % 4 != 0) batches.pop_back();
+    CHECK(full.batches(3) == batches);
+    CHECK(full.batches_per_epoch() == rows / 4);
+  }
+}
+
 TEST_CASE("epochs and seeds differ in order, the same epoch never does") {
   const Sampler one(1000, {.seed = 1}), two(1000, {.seed = 2});
   CHECK(one.order(0) == one.order(0));

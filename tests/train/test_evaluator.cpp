@@ -44,6 +44,114 @@ TEST_CASE("evaluation reports metrics and speed, with Hugging Face's names") {
   CHECK(value_of(metrics, "eval_steps_per_second") == doctest::Approx(3 / seconds));
 }
 
+TEST_CASE("label smoothing is in eval_loss, and the loss without it stands beside") {
+  const auto model = small_model();
+  const text::Examples set = small_set(11);
+  const train::Evaluation smoothed =
+      Evaluator(model, 4, train::classification_metrics, {}, 0.1).evaluate(set);
+  // transformers' LabelSmoother: 0.9 (-log p[label]) + 0.1 times the mean over classes of -log p.
+  const auto logits = smoothed.prediction.predictions.to_vector<double>();
+  const auto labels = set.labels.to_vector<int64_t>();
+  double plain = 0, expected = 0;
+  for (size_t i = 0; i < labels.size(); ++i) {
+    const double a = logits[2 * i], b = logits[2 * i + 1];
+    const double log_sum = std::log(std::exp(a) + std::exp(b));
+    const double own = log_sum - (labels[i] == 0 ? a : b);
+    plain += own / 11;
+    expected += (0.9 * own + 0.1 * (2 * log_sum - a - b) / 2) / 11;
+  }
+  CHECK(value_of(smoothed.metrics, "eval_loss") == doctest::Approx(expected).epsilon(1e-12));
+  CHECK(value_of(smoothed.metrics, "eval_unsmoothed_loss") ==
+        doctest::Approx(plain).epsilon(1e-12));
+}
+
+TEST_CASE("rows without a label count for nothing in the evaluation loss") {
+  const auto model = small_model();
+  text::Examples set = small_set(8), labelled = small_set(8);
+  auto labels = set.labels.to_vector<int64_t>();
+  for (size_t i = 2; i < 8; ++i)
+    labels[i] = -100;  // batches of three: one with two labels, two with none
+  set.labels = Tensor::from(labels, {8});
+  labelled.sequences.resize(2);
+  labelled.labels = Tensor::from<int64_t>({labels[0], labels[1]}, {2});
+  const auto loss = [&](const text::Examples& of, int64_t batch_size) {
+    return value_of(Evaluator(model, batch_size, nullptr).evaluate(of).metrics, "eval_loss");
+  };
+  CHECK(loss(set, 3) == doctest::Approx(loss(labelled, 2)).epsilon(1e-6));
+  set.labels = Tensor::from<int64_t>(std::vector<int64_t>(8, -100), {8});
+  CHECK(loss(set, 3) == 0);
+}
+
+TEST_CASE("the loss alone is evaluated without keeping logits") {
+  const auto model = small_model();
+  const train::Evaluation evaluation = Evaluator(model, 4, nullptr).evaluate(small_set(11));
+  CHECK(names_of(evaluation.metrics) == std::vector<std::string>{"eval_loss", "eval_runtime",
+                                                                 "eval_samples_per_second",
+                                                                 "eval_steps_per_second"});
+  CHECK(!evaluation.prediction.predictions.defined());
+  // Those of 1,000 rows would be 8,000 bytes.
+  const text::Examples many = small_set(1000);
+  const auto peak = [&](const train::ComputeMetrics& metrics) {
+    const int64_t before = memory::current(memory::Category::data);
+    memory::reset_peak();
+    Evaluator(model, 4, metrics).evaluate(many);
+    return memory::peak(memory::Category::data) - before;
+  };
+  CHECK(peak(nullptr) < 2000);
+  CHECK(peak(train::classification_metrics) >= 8000);
+  const Metrics whole =
+      Evaluator(model, 4, train::classification_metrics).evaluate(small_set(11)).metrics;
+  CHECK(value_of(evaluation.metrics, "eval_loss") == value_of(whole, "eval_loss"));
+  Run run({.max_steps = 1,
+           .eval_strategy = IntervalStrategy::epoch,
+           .prediction_loss_only = true,
+           .metric_for_best_model = "accuracy"},
+          8, 8);
+  CHECK(error_of([&] { run.trainer.train(); })
+            .starts_with("metric_for_best_model: there is no \"eval_accuracy\"; there are "
+                         "eval_loss, eval_runtime"));
+}
+
+TEST_CASE("predictions that are all of one class are told, beside what that is worth") {
+  const auto warning = [](const std::vector<float>& logits, const std::vector<int64_t>& labels) {
+    const auto rows = int64_t(labels.size());
+    return train::collapse_warning({Tensor::from(logits, {rows, 2}), Tensor::from(labels, {rows})},
+                                   {"ham", "spam"});
+  };
+  CHECK(warning({0, 1, 0, 1, 0, 1}, {0, 0, 1}) ==
+        "all 3 rows are predicted to be \"spam\", which 33.3 % of them are; always answering "
+        "\"ham\" has an accuracy of 0.6667; a lower learning rate or a longer warm-up often "
+        "helps, class weights where a class is rare");
+  CHECK(warning({0, 1, 0, 1, 1, 0}, {0, 0, 1}).empty());  // both are predicted
+  CHECK(warning({0, 1, 0, 1}, {1, 1}).empty());           // and rightly so
+  CHECK(warning({0, NAN, 0, 1}, {0, 1}).empty());
+  CHECK(warning({0, 1, 0, 1}, {-100, -100}).empty());
+  // Numbers are no classes.
+  CHECK(train::collapse_warning({Tensor::full({2, 1}, 1), Tensor::full({2}, 1)}, {"x"}).empty());
+}
+
+TEST_CASE("a Trainer tells of such predictions once, and not before the first update") {
+  struct Warnings : train::TrainerCallback {
+    void on_warning(const TrainerState& state, const std::string& sentence) override {
+      steps.push_back(state.global_step);
+      CHECK(sentence.starts_with("evaluation at step 1: all 8 rows are predicted to be "));
+    }
+    std::vector<int64_t> steps;
+  };
+  // Without a rate the weights stay as they are: the bias alone decides.
+  Run run({.max_steps = 3,
+           .learning_rate = 0,
+           .eval_strategy = IntervalStrategy::steps,
+           .eval_steps = 1,
+           .eval_on_start = true},
+          8, 8);
+  run.model.classifier.bias.values<float>()[1] = 100;
+  const auto warnings = std::make_shared<Warnings>();
+  run.trainer.add_callback(warnings);
+  run.trainer.train();
+  CHECK(warnings->steps == std::vector<int64_t>{1});
+}
+
 TEST_CASE("evaluation drops nothing out and leaves the mode as it was") {
   const auto model = small_model(0.5);
   const Evaluator evaluator(model, 4, train::classification_metrics);

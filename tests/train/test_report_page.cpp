@@ -54,6 +54,9 @@ TEST_CASE("confusions come with their surest texts, escaped, and classes with th
   // red: 1 right of 3 predicted, found 1 of 1; blue: never predicted.
   CHECK(contains(html, "<td>red</td><td>0.333</td><td>1.000</td><td>0.500</td><td>1</td>"));
   CHECK(contains(html, "<td>&lt;blue&gt;</td><td>-</td><td>0.000</td><td>0.000</td><td>1</td>"));
+  CHECK(contains(html,
+                 "The accuracy is 0.4000; always answering green, the commonest, would have "
+                 "0.6000."));
   CHECK(html.find("<td>&lt;blue&gt;</td>") < html.find("<td>red</td>"));
 }
 

@@ -37,6 +37,7 @@ TrainingArguments arguments_for(const std::string& optimizer) {
                               .optim = optimizer,
                               .learning_rate = 1e-2,
                               .warmup_steps = 2,
+                              .neftune_noise_alpha = 5,
                               .eval_strategy = IntervalStrategy::steps,
                               .logging_steps = 3,
                               .eval_steps = 2,
@@ -93,6 +94,28 @@ json log_without_times(const std::string& path) {
 }
 
 }  // namespace
+
+TEST_CASE("with ignore_data_skip a resumed run begins its epoch anew") {
+  const TemporaryFolder folder;
+  TrainingArguments arguments = arguments_for("adamw");
+  interrupt_at(2, folder.path(), arguments);
+  const std::string place = folder / "checkpoint-2";
+  arguments.ignore_data_skip = true;
+  CHECK(train::check_same_run(place, arguments, "adamw") ==
+        std::vector<std::string>{"ignore_data_skip: is true, " + place +
+                                 " had false; with it the epoch at hand begins anew, so that the "
+                                 "result is another"});
+  SavedRun run(folder.path(), arguments);
+  const auto recorder = std::make_shared<Recorder>();
+  run.trainer.add_callback(recorder);
+  run.trainer.train({.resume_from_checkpoint = place});
+  REQUIRE(recorder->steps.size() == 8);
+  // Seven batches an epoch, two to an update: the third is that of batches 0 and 1 again.
+  CHECK(recorder->steps[0].global_step == 3);
+  CHECK(recorder->steps[0].epoch == doctest::Approx(2.0 / 7));
+  CHECK(recorder->steps[3].epoch == 1);
+  CHECK(recorder->steps[7].epoch == 2);
+}
 
 TEST_CASE("interrupted after any update and resumed, a run ends with the same bits") {
   for (const char* optimizer : {"adamw", "adafactor", "adam8bit", "sgd"}) {

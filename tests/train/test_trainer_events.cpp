@@ -88,6 +88,22 @@ TEST_CASE("logging_strategy: never, by epoch or by updates") {
   CHECK(events(IntervalStrategy::steps) == "[ssslssl]");
 }
 
+TEST_CASE("steps below 1 are a ratio of all updates, rounded up") {
+  // 0.4 * 5 is 2, 0.5 * 5 is 3.
+  const TrainingArguments arguments{.max_steps = 5,
+                                    .eval_strategy = IntervalStrategy::steps,
+                                    .logging_steps = 0.4,
+                                    .eval_steps = 0.5,
+                                    .save_steps = 0.9};
+  const auto run = trained(arguments);
+  CHECK(run->recorder->events == "[sslseslsl]");
+  const std::string state = train::trainer_state_json(run->trainer.state(), arguments);
+  for (const char* part : {"\"logging_steps\": 2,", "\"eval_steps\": 3,", "\"save_steps\": 5,"})
+    CHECK(state.find(part) != std::string::npos);
+  CHECK(trained({.max_steps = 5, .eval_strategy = IntervalStrategy::steps, .logging_steps = 0.6})
+            ->recorder->evaluated_at == std::vector<int64_t>{3});
+}
+
 TEST_CASE("save_strategy best saves at evaluations that beat those before, and not at the end") {
   Run run({.per_device_train_batch_size = 4,
            .max_steps = 8,

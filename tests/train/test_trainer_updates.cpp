@@ -65,6 +65,51 @@ TEST_CASE("a ragged end counts by its rows, not by its batches") {
   check_equal(result_of(small_set(10), 3, 4, 3), result_of(small_set(10), 10, 1, 3));
 }
 
+TEST_CASE("dataloader_drop_last leaves out a batch that is not full, and an update of that alone") {
+  Run run({.per_device_train_batch_size = 4,
+           .num_train_epochs = 3,
+           .dataloader_drop_last = true,
+           .train_sampling_strategy = text::SamplingStrategy::sequential},
+          10);
+  run.trainer.train();
+  REQUIRE(run.recorder->steps.size() == 6);
+  CHECK(run.recorder->steps[1].epoch == 1);
+  // Those of the first eight rows, three times.
+  int64_t tokens = 0;
+  for (const int64_t length : small_set(8).lengths())
+    tokens += length;
+  CHECK(run.trainer.state().tokens == 3 * tokens);
+  CHECK(error_of(
+            [] { Run({.per_device_train_batch_size = 11, .dataloader_drop_last = true}, 10); }) ==
+        "dataloader_drop_last: 10 rows do not fill a batch of 11, so that none are left; take "
+        "smaller batches or keep the last");
+}
+
+TEST_CASE("label smoothing is in the loss that is trained, whatever the batches and weights") {
+  const auto first = [](int64_t batch, int64_t accumulation, std::vector<double> weights) {
+    Run run({.per_device_train_batch_size = batch,
+             .max_steps = 1,
+             .gradient_accumulation_steps = accumulation,
+             .class_weights = std::move(weights),
+             .label_smoothing_factor = 0.2},
+            8);
+    const double loss =
+        value_of(train::Evaluator(run.model, 8, nullptr, {}, 0.2).evaluate(small_set(8)).metrics,
+                 "eval_loss");
+    run.trainer.train();
+    // Sums of a few f32 numbers.
+    CHECK(run.trainer.state().loss == doctest::Approx(loss).epsilon(1e-6));
+    return run.trainer.state().grad_norm;
+  };
+  const double norm = first(8, 1, {});
+  CHECK(first(3, 3, {}) == doctest::Approx(norm).epsilon(1e-5));
+  CHECK(first(8, 1, {1, 1}) == doctest::Approx(norm).epsilon(1e-5));
+  text::Examples numbers = small_set(4);
+  numbers.labels = Tensor::full({4, 2}, 1);
+  CHECK(error_of([&] { Run({.label_smoothing_factor = 0.1}, numbers); }) ==
+        "label_smoothing_factor: is 0.1, but labels are not one class each; must be 0");
+}
+
 TEST_CASE("rows that are labelled -100 count for nothing") {
   const text::Examples set = with_ignored(small_set(16), {1, 4, 5, 6, 7, 14});
   // The second batch of the first update has no labelled row at all.

@@ -32,8 +32,25 @@ TEST_CASE("values that make no sense are refused by name") {
         "per_device_eval_batch_size: must be at least 1, is -8");
   CHECK(error({.gradient_accumulation_steps = 0}) ==
         "gradient_accumulation_steps: must be at least 1, is 0");
-  CHECK(error({.logging_steps = 0}) == "logging_steps: must be at least 1, is 0");
-  CHECK(error({.eval_steps = 0}) == "eval_steps: must be at least 1, is 0");
+  const std::string ratio = ": must be a whole number of updates or a ratio between 0 and 1, is ";
+  CHECK(error({.logging_steps = 0}) == "logging_steps" + ratio + "0");
+  CHECK(error({.logging_steps = 2.5}) == "logging_steps" + ratio + "2.5");
+  CHECK(error({.eval_steps = 0}) == "eval_steps" + ratio + "0");
+  CHECK(error({.eval_steps = -0.5}) == "eval_steps" + ratio + "-0.5");
+  CHECK(error({.label_smoothing_factor = 1.5}) ==
+        "label_smoothing_factor: must lie between 0 and 1, is 1.5");
+  CHECK(error({.neftune_noise_alpha = -5}) == "neftune_noise_alpha: must be at least 0, is -5");
+  CHECK(error({.non_finite_patience = -1}) == "non_finite_patience: must be at least 0, is -1");
+  CHECK(error({.lr_scheduler_kwargs = "num_cycles"}) ==
+        "lr_scheduler_kwargs: \"num_cycles\" has no value; write key=value");
+  CHECK(error({.lr_scheduler_kwargs = "cycles=2"})
+            .starts_with("lr_scheduler_kwargs: there is no \"cycles\"; there are num_cycles, "));
+  CHECK(error({.lr_scheduler_kwargs = "num_cycles=two"}) ==
+        "lr_scheduler_kwargs: num_cycles must be a number, is \"two\"");
+  CHECK(error({.lr_scheduler_kwargs = "num_decay_steps=2.5"}) ==
+        "lr_scheduler_kwargs: num_decay_steps must be a whole number, is 2.5");
+  CHECK(error({.lr_scheduler_kwargs = "{2}"}) ==
+        "lr_scheduler_kwargs: \"{2}\" is not a JSON object");
   CHECK(error({.learning_rate = -1e-3}) == "learning_rate: must be at least 0, is -0.001");
   CHECK(error({.learning_rate = NAN}) == "learning_rate: must be at least 0, is nan");
   CHECK(error({.warmup_steps = -1}) == "warmup_steps: must be at least 0, is -1");
@@ -70,4 +87,27 @@ TEST_CASE("values that make no sense are refused by name") {
   // Infinities would run for ever or spoil every weight.
   CHECK(error({.num_train_epochs = INFINITY}) == "num_train_epochs: must be finite, is inf");
   CHECK(error({.learning_rate = INFINITY}) == "learning_rate: must be finite, is inf");
+}
+
+TEST_CASE("lr_scheduler_kwargs are the schedule's other options, written in either way") {
+  for (const char* kwargs : {"num_cycles=2,min_lr=1e-6", "{\"num_cycles\": 2, \"min_lr\": 1e-6}"}) {
+    const optim::ScheduleOptions options =
+        TrainingArguments{.lr_scheduler_type = "cosine_with_min_lr", .lr_scheduler_kwargs = kwargs}
+            .schedule_options(100);
+    CHECK(options.num_cycles == 2);
+    CHECK(options.min_lr == 1e-6);
+    CHECK(options.total_steps == 100);
+  }
+  const optim::ScheduleOptions wsd =
+      TrainingArguments{.lr_scheduler_type = "warmup_stable_decay",
+                        .lr_scheduler_kwargs = "num_decay_steps=20,decay_type=1-sqrt"}
+          .schedule_options(100);
+  CHECK(wsd.num_decay_steps == 20);
+  CHECK(wsd.decay_type == "1-sqrt");
+  // What a schedule does not have is refused by the schedule.
+  CHECK(error_of([] {
+          optim::make_schedule("constant", TrainingArguments{.lr_scheduler_type = "constant",
+                                                             .lr_scheduler_kwargs = "power=2"}
+                                               .schedule_options(100));
+        }).starts_with("constant: "));
 }
