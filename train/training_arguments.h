@@ -39,9 +39,9 @@ struct TrainingArguments {
   double learning_rate = 5e-5;
   std::string lr_scheduler_type = "linear";
   std::string lr_scheduler_kwargs = {};  // its other options, such as "num_cycles=2"
-  double warmup_steps = 0;     // below 1: a ratio of all steps
-  double warmup_ratio = 0;     // used where warmup_steps is 0
-  double max_grad_norm = 1.0;  // 0: no clipping
+  double warmup_steps = 0;               // below 1: a ratio of all steps
+  double warmup_ratio = 0;               // used where warmup_steps is 0
+  double max_grad_norm = 1.0;            // 0: no clipping
   uint64_t seed = 42;
   std::optional<uint64_t> data_seed = {};  // of the order of rows; none: seed
   // Blocks are computed again in the backward, and not kept: less memory, more time, the same bits.

@@ -170,6 +170,27 @@ TEST_CASE("further arguments of Hugging Face's commands are taken, recorded and 
         "--label-smoothing-factor: is for rows of one class each, not for regression");
 }
 
+TEST_CASE("commands made for run_classification.py need few changes") {
+  const TemporaryFolder folder;
+  write_whole_file(folder / "train.csv", questions(16));
+  const Arguments train = train_arguments(folder / "train.csv", folder / "run") +
+                          Arguments{"--do_train", "True", "--overwrite_output_dir", "true"};
+  succeed(train + Arguments{"--validation_file", folder / "train.csv", "--do_eval",
+                            "--evaluation_strategy", "steps", "--eval_steps", "1", "--use_cpu",
+                            "True", "--fp16", "False", "--lr_scheduler_type", "cosine_with_min_lr",
+                            "--lr_scheduler_kwargs", "{\"min_lr\": 1e-6}"});
+  const json arguments = read_json(folder / "run/training_args.json");
+  CHECK(arguments["eval_strategy"] == "steps");
+  CHECK(arguments["fp16"] == false);
+  CHECK(arguments["lr_scheduler_kwargs"] == "{\"min_lr\": 1e-6}");
+  CHECK(contains(read_whole_file(folder / "run/report.html"), "cpu"));
+  CHECK(failure_of(train + Arguments{"--do_eval"}, 2) == "--do-eval: needs a --validation-file");
+  CHECK(contains(failure_of(train + Arguments{"--do_train", "False"}, 2),
+                 "--do-train false: this verb trains"));
+  // Only flags take what follows them.
+  CHECK(contains(classifier(train + Arguments{"--seed", "True"}).errors, "--seed = True"));
+}
+
 TEST_CASE("predictions that are all of one class are told on standard error") {
   const TemporaryFolder folder;
   write_whole_file(folder / "train.csv", questions(16));
