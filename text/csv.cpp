@@ -13,7 +13,7 @@ CsvReader::CsvReader(const TextFile& file, char delimiter, bool quoting)
 }
 
 bool CsvReader::next(CsvRecord& record) {
-  const std::string& bytes = file_.bytes;
+  const std::string_view bytes = file_.bytes;
   while (at_ < bytes.size() && (bytes[at_] == '\n' || bytes[at_] == '\r'))
     skip_line_end();
   if (at_ == bytes.size()) return false;
@@ -48,7 +48,7 @@ void CsvReader::read_plain(std::string& field) {
 }
 
 void CsvReader::read_quoted(std::string& field, int64_t number) {
-  const std::string& bytes = file_.bytes;
+  const std::string_view bytes = file_.bytes;
   const size_t open = at_++;
   field.clear();
   for (;;) {
@@ -56,9 +56,9 @@ void CsvReader::read_quoted(std::string& field, int64_t number) {
     // Not check(): the excerpt would be made for every quote.
     if (quote == std::string::npos) {
       fail("{}: line {}, field {}: a quote is opened and never closed: {}", file_.name, line_,
-           number, excerpt(std::string_view(bytes).substr(open)));
+           number, excerpt(bytes.substr(open)));
     }
-    field.append(bytes, at_, quote - at_);
+    field.append(bytes.substr(at_, quote - at_));
     at_ = quote + 1;
     if (at_ == bytes.size() || bytes[at_] != '"') break;
     field += '"';
@@ -68,9 +68,9 @@ void CsvReader::read_quoted(std::string& field, int64_t number) {
     fail(
         "{}: line {}, field {}: characters after the closing quote (a quote inside a quoted field "
         "is written twice): {}",
-        file_.name, line_, number, excerpt(std::string_view(bytes).substr(open)));
+        file_.name, line_, number, excerpt(bytes.substr(open)));
   }
-  line_ += count_line_ends(std::string_view(bytes).substr(open, at_ - open));
+  line_ += count_line_ends(bytes.substr(open, at_ - open));
 }
 
 void CsvReader::skip_line_end() {

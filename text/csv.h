@@ -28,6 +28,8 @@ class CsvReader {
   // field for a quote that never closes, characters after a closing quote, ill-formed UTF-8 and
   // NUL.
   bool next(CsvRecord& record);
+  // How far into the file that went.
+  size_t offset() const { return at_; }
 
  private:
   void read_plain(std::string& field);

@@ -20,6 +20,7 @@ struct Row {
   std::optional<std::string> label = {};      // absent where a prediction file has none
   std::vector<std::string> label_list = {};   // of multi-label data, instead of `label`
   int64_t line = 0;                           // 1-based physical line on which the row starts
+  int64_t times = 1;                          // as many rows of the file it stands for
 };
 
 struct DatasetOptions {

@@ -166,12 +166,12 @@ void JsonReader::skip_space() {
   const size_t from = at_;
   while (at_ < file_.bytes.size() && is_space(file_.bytes[at_]))
     ++at_;
-  line_ += count_line_ends(std::string_view(file_.bytes).substr(from, at_ - from));
+  line_ += count_line_ends(file_.bytes.substr(from, at_ - from));
 }
 
 // End of the array element at at_: the comma or bracket behind it, or the end of the file.
 size_t JsonReader::element_end() const {
-  const std::string& bytes = file_.bytes;
+  const std::string_view bytes = file_.bytes;
   bool in_string = false;
   int64_t depth = 0;
   size_t at = at_;

@@ -40,6 +40,8 @@ class JsonReader {
   // Reads the next object, or returns false at the end. Throws naming file and line for malformed
   // JSON, anything but an object, a key that appears twice, ill-formed UTF-8 and NUL.
   bool next(JsonRecord& record);
+  // How far into the file that went.
+  size_t offset() const { return at_; }
 
  private:
   bool next_line(std::string_view& object);

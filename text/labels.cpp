@@ -29,7 +29,8 @@ Occurrences occurrences(const Dataset& data) {
   for (const Row& row : data.rows) {
     for_each_label(row, [&](const std::string& label) {
       Occurrence& one = found[label];
-      if (one.rows++ == 0) one.first = &row;
+      if (one.rows == 0) one.first = &row;
+      one.rows += row.times;
     });
   }
   return found;
@@ -154,14 +155,15 @@ std::vector<int64_t> label_ids(const Dataset& data, const LabelSet& labels) {
 }
 
 void skip_unseen_labels(Dataset& data, const LabelSet& labels) {
-  const size_t before = data.rows.size();
+  int64_t skipped = 0;
   std::string first;
   for (const Row& row : data.rows) {
-    if (first.empty() && !is_class(labels, row)) first = fmt::format("line {}", row.line);
+    if (is_class(labels, row)) continue;
+    if (skipped == 0) first = fmt::format("line {}", row.line);
+    skipped += row.times;
   }
   std::erase_if(data.rows, [&](const Row& row) { return !is_class(labels, row); });
   check(!data.rows.empty(), "{}: no row has a label of the training file", data.file);
-  const int64_t skipped = int64_t(before - data.rows.size());
   if (skipped == 0) return;
   data.warnings.push_back(
       fmt::format("{}: {} skipped, their labels do not occur in the training file (first in {})",

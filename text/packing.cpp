@@ -77,14 +77,6 @@ Tensor select_typed(const Tensor& table, std::span<const int64_t> rows) {
   return Tensor::from(chosen, shape);
 }
 
-Tensor select_labels(const Tensor& labels, std::span<const int64_t> rows) {
-  if (!labels.defined()) return {};
-  if (labels.dtype() == DType::i64) return select_typed<int64_t>(labels, rows);
-  check(labels.dtype() == DType::f32, "pack: labels are {}, must be i64 or f32",
-        name_of(labels.dtype()));
-  return select_typed<float>(labels, rows);
-}
-
 std::vector<int32_t> ids_of(const Tensor& input_ids) {
   const std::vector<int64_t> wide = input_ids.to_vector<int64_t>();
   const int64_t length = input_ids.size(1);
@@ -130,11 +122,18 @@ std::vector<uint8_t> mask_of(const PaddedInput& padded, const std::vector<int32_
 }  // namespace
 
 std::vector<int64_t> Examples::lengths() const {
-  std::vector<int64_t> lengths;
-  for (const TokenSequence& sequence : sequences) {
-    lengths.push_back(int64_t(sequence.input_ids.size()));
-  }
+  std::vector<int64_t> lengths(sequences.size());
+  for (size_t i = 0; i < lengths.size(); ++i)
+    lengths[i] = sequences.length(i);
   return lengths;
+}
+
+Tensor select_labels(const Tensor& labels, std::span<const int64_t> rows) {
+  if (!labels.defined()) return {};
+  if (labels.dtype() == DType::i64) return select_typed<int64_t>(labels, rows);
+  check(labels.dtype() == DType::f32, "pack: labels are {}, must be i64 or f32",
+        name_of(labels.dtype()));
+  return select_typed<float>(labels, rows);
 }
 
 PackedBatch pack(std::span<const TokenSequence> sequences, const Tensor& labels) {
@@ -151,9 +150,10 @@ PackedBatch pack(const Examples& examples, std::span<const int64_t> rows) {
         "pack: labels {} for {} sequences, must have one row for each",
         labels.defined() ? labels.shape() : Shape(), n);
   std::vector<const TokenSequence*> chosen;
+  std::vector<TokenSequence> buffers(rows.size());
   for (const int64_t row : rows) {
     check(row >= 0 && row < n, "pack: row {} of {} examples", row, n);
-    chosen.push_back(&examples.sequences[size_t(row)]);
+    chosen.push_back(&examples.sequences.read(size_t(row), buffers[chosen.size()]));
   }
   return pack_all(chosen, select_labels(labels, rows));
 }

@@ -7,20 +7,15 @@
 
 #include "core/packed_batch.h"
 #include "core/tensor.h"
+#include "text/sequences.h"
 
 namespace minim::text {
 
 using minim::PackedBatch;
 
-// Tokens of one example, special ones included.
-struct TokenSequence {
-  std::vector<int32_t> input_ids = {};
-  std::vector<int32_t> token_type_ids = {};  // as many, or empty where every token is of type 0
-};
-
 // A tokenized data set.
 struct Examples {
-  std::vector<TokenSequence> sequences = {};
+  Sequences sequences = {};
   // Class ids [n] i64, or targets [n] or [n, labels] f32; may be undefined.
   Tensor labels = {};
 
@@ -33,6 +28,9 @@ PackedBatch pack(std::span<const TokenSequence> sequences, const Tensor& labels 
 
 // The same for some rows of a data set, in that order, with their labels.
 PackedBatch pack(const Examples& examples, std::span<const int64_t> rows);
+
+// Rows of labels [n] or [n, labels], in that order; undefined ones stay undefined.
+Tensor select_labels(const Tensor& labels, std::span<const int64_t> rows);
 
 struct PaddedInput {
   Tensor input_ids = {};       // [batch, length], integers

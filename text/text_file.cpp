@@ -3,8 +3,12 @@
 #include <cstdio>
 #include <filesystem>
 #include <memory>
+#include <sys/mman.h>
+#include <unistd.h>
+#include <utility>
 
 #include "core/error.h"
+#include "core/file.h"
 #include "text/utf8.h"
 
 namespace minim::text {
@@ -38,6 +42,29 @@ std::string read_all(std::FILE* stream, const std::string& name) {
   return bytes;
 }
 
+// First ill-formed or NUL byte. Pages of a mapped file are given back on the way.
+size_t find_bad_byte(const TextFile& file) {
+  constexpr size_t window = size_t(16) << 20;
+  for (size_t from = 0; from < file.bytes.size();) {
+    size_t end = std::min(from + window, file.bytes.size());
+    // A character of at most four bytes is not cut in two.
+    for (int i = 0; i < 3 && end < file.bytes.size() && (file.bytes[end] & 0xC0) == 0x80; ++i)
+      --end;
+    const std::string_view part = file.bytes.substr(from, end - from);
+    const size_t bad = std::min(validate_utf8(part), part.find('\0'));
+    if (bad != std::string_view::npos) return from + bad;
+    release_pages(file, end);
+    from = end;
+  }
+  return std::string::npos;
+}
+
+void begin_text(TextFile& file) {
+  refuse_other_encodings(file);
+  if (file.bytes.starts_with("\xEF\xBB\xBF")) file.begin = 3;
+  file.bad = find_bad_byte(file);
+}
+
 }  // namespace
 
 TextFile read_text_file(const std::string& path, bool replace_invalid,
@@ -53,21 +80,44 @@ TextFile read_text_file(const std::string& path, bool replace_invalid,
   return text_file(path, read_all(stream.get(), path), replace_invalid, warnings);
 }
 
+TextFile map_text_file(const std::string& path, bool replace_invalid,
+                       std::vector<std::string>& warnings) {
+  // A file that another program cuts short while it is mapped would end this one, so that what is
+  // small is read at once.
+  constexpr size_t small = size_t(16) << 20;
+  if (replace_invalid || !std::filesystem::is_regular_file(path) ||
+      std::filesystem::file_size(path) < small)
+    return read_text_file(path, replace_invalid, warnings);
+  const auto mapped = std::make_shared<const MappedFile>(path);
+  TextFile file{.name = path, .bytes = mapped->text(), .storage = mapped, .is_mapped = true};
+  begin_text(file);
+  return file;
+}
+
+void release_pages(const TextFile& file, size_t end) {
+  const auto page = size_t(::sysconf(_SC_PAGESIZE));
+  if (!file.is_mapped || end < page) return;
+  // What cannot be given back stays; nothing depends on it.
+  (void)::madvise(const_cast<char*>(file.bytes.data()), end / page * page, MADV_DONTNEED);
+}
+
 TextFile text_file(std::string name, std::string bytes, bool replace_invalid,
                    std::vector<std::string>& warnings) {
-  TextFile file{.name = std::move(name), .bytes = std::move(bytes)};
+  TextFile file{.name = std::move(name), .bytes = bytes};
   refuse_other_encodings(file);
-  if (replace_invalid && validate_utf8(file.bytes) != std::string::npos) {
+  if (replace_invalid && validate_utf8(bytes) != std::string::npos) {
     int64_t count = 0;
-    for (size_t at = 0; (at = validate_utf8(file.bytes, at)) != std::string::npos; ++count) {
-      at += size_t(decode_utf8(file.bytes, at).length);
+    for (size_t at = 0; (at = validate_utf8(bytes, at)) != std::string::npos; ++count) {
+      at += size_t(decode_utf8(bytes, at).length);
     }
     warnings.push_back(fmt::format("{}: {} ill-formed byte sequence{} replaced by U+FFFD",
                                    file.name, count, count == 1 ? "" : "s"));
-    file.bytes = replace_invalid_utf8(file.bytes);
+    bytes = replace_invalid_utf8(bytes);
   }
-  if (file.bytes.starts_with("\xEF\xBB\xBF")) file.begin = 3;
-  file.bad = std::min(validate_utf8(file.bytes), file.bytes.find('\0'));
+  const auto storage = std::make_shared<const std::string>(std::move(bytes));
+  file.bytes = *storage;
+  file.storage = storage;
+  begin_text(file);
   return file;
 }
 

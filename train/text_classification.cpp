@@ -11,7 +11,19 @@ namespace {
 constexpr std::array<std::string_view, 3> names = {"single_label_classification",
                                                    "multi_label_classification", "regression"};
 
-// Undefined where no row has a label, as in prediction files.
+}  // namespace
+
+ProblemType parse_problem_type(std::string_view name) {
+  const auto found = std::ranges::find(names, name);
+  check(found != names.end(), "problem_type: \"{}\" is unknown; there are {}, {} and {}", name,
+        names[0], names[1], names[2]);
+  return ProblemType(found - names.begin());
+}
+
+std::string_view name_of(ProblemType type) {
+  return names[size_t(type)];
+}
+
 Tensor label_tensor(const text::Dataset& data, ProblemType type, const text::LabelSet& labels) {
   const auto rows = int64_t(data.rows.size());
   const bool has_labels = std::ranges::any_of(
@@ -28,17 +40,18 @@ Tensor label_tensor(const text::Dataset& data, ProblemType type, const text::Lab
   return {};
 }
 
-}  // namespace
-
-ProblemType parse_problem_type(std::string_view name) {
-  const auto found = std::ranges::find(names, name);
-  check(found != names.end(), "problem_type: \"{}\" is unknown; there are {}, {} and {}", name,
-        names[0], names[1], names[2]);
-  return ProblemType(found - names.begin());
-}
-
-std::string_view name_of(ProblemType type) {
-  return names[size_t(type)];
+int64_t encode_row(const text::Row& row, const std::string& file, const text::Tokenizer& tokenizer,
+                   int64_t max_length, text::TokenSequence& sequence) {
+  const text::EncodeOptions options{.max_length = max_length};
+  try {
+    if (row.text_pair)
+      return tokenizer.encode_ids(row.text, *row.text_pair, sequence.input_ids,
+                                  sequence.token_type_ids, options);
+    sequence.token_type_ids.clear();
+    return tokenizer.encode_ids(row.text, sequence.input_ids, options);
+  } catch (const Error& error) {
+    fail("{}: line {}: {}", file, row.line, error.what());
+  }
 }
 
 EncodedDataset encode_dataset(const text::Dataset& data, const text::Tokenizer& tokenizer,
@@ -47,19 +60,9 @@ EncodedDataset encode_dataset(const text::Dataset& data, const text::Tokenizer& 
   EncodedDataset encoded;
   encoded.examples.labels = label_tensor(data, type, labels);
   encoded.examples.sequences.reserve(data.rows.size());
-  const text::EncodeOptions options{.max_length = max_length};
-  for (const text::Row& row : data.rows) {
-    text::TokenSequence& sequence = encoded.examples.sequences.emplace_back();
-    try {
-      const int64_t cut = row.text_pair
-                              ? tokenizer.encode_ids(row.text, *row.text_pair, sequence.input_ids,
-                                                     sequence.token_type_ids, options)
-                              : tokenizer.encode_ids(row.text, sequence.input_ids, options);
-      encoded.truncated_rows += cut > 0;
-    } catch (const Error& error) {
-      fail("{}: line {}: {}", data.file, row.line, error.what());
-    }
-  }
+  for (const text::Row& row : data.rows)
+    encoded.truncated_rows += encode_row(row, data.file, tokenizer, max_length,
+                                         encoded.examples.sequences.emplace_back()) > 0;
   return encoded;
 }
 

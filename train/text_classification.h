@@ -34,6 +34,13 @@ struct EncodedDataset {
 EncodedDataset encode_dataset(const text::Dataset& data, const text::Tokenizer& tokenizer,
                               int64_t max_length, ProblemType type, const text::LabelSet& labels);
 
+// The labels of a data set as Examples hold them; undefined where no row has one.
+Tensor label_tensor(const text::Dataset& data, ProblemType type, const text::LabelSet& labels);
+
+// Token ids of a row, in place of those that the sequence holds; returns how many were cut off.
+int64_t encode_row(const text::Row& row, const std::string& file, const text::Tokenizer& tokenizer,
+                   int64_t max_length, text::TokenSequence& sequence);
+
 // The metrics that suit a task.
 ComputeMetrics default_metrics(ProblemType type);
 

@@ -26,7 +26,9 @@ uint64_t hash_of(const text::Examples& set) {
     for (const std::byte byte : bytes)
       hash = (hash ^ uint64_t(byte)) * 1099511628211u;
   };
-  for (const text::TokenSequence& sequence : set.sequences) {
+  text::TokenSequence buffer;
+  for (size_t i = 0; i < set.sequences.size(); ++i) {
+    const text::TokenSequence& sequence = set.sequences.read(i, buffer);
     add(sequence.input_ids);
     add(sequence.token_type_ids);
   }
@@ -141,9 +143,9 @@ void Trainer::check_best_metric() const {
   if (arguments_.best_metric_name().empty()) return;
   std::vector<int64_t> rows(std::min<size_t>(eval_set_.sequences.size(), 8));
   std::iota(rows.begin(), rows.end(), 0);
-  const auto first = eval_set_.sequences.begin();
-  const text::Examples few{.sequences = {first, first + int64_t(rows.size())},
-                           .labels = text::pack(eval_set_, rows).labels};
+  text::Examples few{.labels = text::select_labels(eval_set_.labels, rows)};
+  for (const int64_t row : rows)
+    few.sequences.push_back(eval_set_.sequences[size_t(row)]);
   Metrics metrics;
   try {
     metrics = evaluator_.evaluate(few).metrics;

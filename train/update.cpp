@@ -136,8 +136,7 @@ void Trainer::note_size(const PackedBatch& batch, const Rows& rows) {
   most.tokens = std::max(most.tokens, batch.tokens());
   most.token_types = most.token_types || batch.token_type_ids.defined();
   for (const int64_t row : rows)
-    most.longest =
-        std::max(most.longest, int64_t(train_set_.sequences[size_t(row)].input_ids.size()));
+    most.longest = std::max(most.longest, train_set_.sequences.length(size_t(row)));
 }
 
 void Trainer::note_evaluation() {

@@ -124,16 +124,19 @@ void DataOptions::add_to(CLI::App& verb) {
                 "Replace bytes that are not UTF-8 instead of refusing the file");
 }
 
+text::DatasetOptions DataOptions::dataset_options(text::Role role, train::ProblemType type) const {
+  return {.role = role,
+          .format = parse_format(file_format),
+          .text_columns = text_columns,
+          .label_column = label_column,
+          .column_names = column_names,
+          .multi_label = type == train::ProblemType::multi_label_classification,
+          .replace_invalid_utf8 = replace_invalid_utf8};
+}
+
 text::Dataset DataOptions::read(const std::string& path, text::Role role,
                                 train::ProblemType type) const {
-  text::Dataset data = text::read_dataset(
-      path, {.role = role,
-             .format = parse_format(file_format),
-             .text_columns = text_columns,
-             .label_column = label_column,
-             .column_names = column_names,
-             .multi_label = type == train::ProblemType::multi_label_classification,
-             .replace_invalid_utf8 = replace_invalid_utf8});
+  text::Dataset data = text::read_dataset(path, dataset_options(role, type));
   print_notes(data.warnings);
   return data;
 }

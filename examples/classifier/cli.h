@@ -55,6 +55,8 @@ struct DataOptions {
   bool replace_invalid_utf8 = false;
 
   void add_to(CLI::App& verb);
+  minim::text::DatasetOptions dataset_options(minim::text::Role role,
+                                              minim::train::ProblemType type) const;
   // Warnings go to standard error.
   minim::text::Dataset read(const std::string& path, minim::text::Role role,
                             minim::train::ProblemType type) const;

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <limits>
 #include <numeric>
 #include <poll.h>
 #include <unistd.h>
@@ -12,6 +13,7 @@
 #include "cli.h"
 #include "model.h"
 #include "text/packing.h"
+#include "text/row_reader.h"
 #include "text/utf8.h"
 #include "train/evaluator.h"
 
@@ -289,19 +291,22 @@ void predict_lines(const SavedClassifier& saved, const PredictOptions& options,
   answer();
 }
 
+// Reads the file in parts, so that first answers come early, and memory does not grow with it.
 void predict_file(const SavedClassifier& saved, const PredictOptions& options,
                   const Writer& writer) {
-  text::Dataset data = options.data.read(options.predict_file, text::Role::predict, saved.type);
-  keep_first(data, options.max_predict_samples);
-  // In parts, so that first answers come early and only their tokens are in memory.
-  text::Dataset part{.file = data.file, .role = data.role, .label_field = data.label_field};
+  text::RowReader reader(options.predict_file,
+                         options.data.dataset_options(text::Role::predict, saved.type));
+  text::Dataset part{.file = options.predict_file, .role = text::Role::predict};
   const auto rows = size_t(32 * options.batch_size);
-  for (size_t first = 0; first < data.rows.size(); first += rows) {
-    const auto begin = data.rows.begin() + ptrdiff_t(first);
-    const auto end = begin + ptrdiff_t(std::min(rows, data.rows.size() - first));
-    part.rows.assign(std::make_move_iterator(begin), std::make_move_iterator(end));
-    predict(saved, part, options.batch_size, writer);
+  int64_t left = options.max_predict_samples > 0 ? options.max_predict_samples
+                                                 : std::numeric_limits<int64_t>::max();
+  for (bool more = true; more;) {
+    part.rows.clear();
+    for (text::Row row; part.rows.size() < rows && (more = left > 0 && reader.next(row)); --left)
+      part.rows.push_back(std::move(row));
+    if (!part.rows.empty()) predict(saved, part, options.batch_size, writer);
   }
+  print_notes(reader.about().warnings);
 }
 
 void run(const PredictOptions& options) {

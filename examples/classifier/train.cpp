@@ -7,6 +7,7 @@
 #include "core/parallel.h"
 #include "models/distilbert.h"
 #include "optim/make_optimizer.h"
+#include "task_data.h"
 #include "text/wordpiece_trainer.h"
 #include "train/checkpoint.h"
 #include "train/class_weights.h"
@@ -35,15 +36,8 @@ bool exists(const std::string& path) {
   return stat(path.c_str(), &status) == 0;
 }
 
-void shuffle(text::Dataset& data, uint64_t seed) {
-  std::vector<text::Row> rows;
-  for (const int64_t row : text::randperm(int64_t(data.rows.size()), seed))
-    rows.push_back(std::move(data.rows[size_t(row)]));
-  data.rows = std::move(rows);
-}
-
 // The tokenizer of the model's folder, or a new vocabulary from the training texts.
-text::Tokenizer make_tokenizer(const TrainOptions& options, const text::Dataset& data) {
+text::Tokenizer make_tokenizer(const TrainOptions& options, const TaskData& data) {
   const std::string& folder = options.tokenizer.empty() ? options.model : options.tokenizer;
   if (!folder.empty()) {
     text::LoadedTokenizer loaded = text::load_tokenizer(folder);
@@ -52,10 +46,10 @@ text::Tokenizer make_tokenizer(const TrainOptions& options, const text::Dataset&
   }
   text::WordPieceTrainer trainer(
       {.vocab_size = options.vocab_size, .normalizer = {.lowercase = !options.cased}});
-  for (const text::Row& row : data.rows) {
+  data.for_each([&trainer](const text::Row& row) {
     trainer.add(row.text);
     if (row.text_pair) trainer.add(*row.text_pair);
-  }
+  });
   return text::Tokenizer(text::TokenizerConfig::bert(trainer.train(), !options.cased));
 }
 
@@ -98,18 +92,6 @@ models::DistilBertForSequenceClassification make_model(const TrainOptions& optio
   model.config.labels = config.labels;
   model.config.problem_type = config.problem_type;
   return model;
-}
-
-train::EncodedDataset encode(const text::Dataset& data, const text::Tokenizer& tokenizer,
-                             int64_t max_length, train::ProblemType type,
-                             const text::LabelSet& labels) {
-  train::EncodedDataset encoded = train::encode_dataset(data, tokenizer, max_length, type, labels);
-  int64_t tokens = 0;
-  for (int64_t length : encoded.examples.lengths())
-    tokens += length;
-  fmt::print("{}: {} rows, {:.1f} tokens each, {} cut to {}\n", data.file, data.rows.size(),
-             double(tokens) / double(data.rows.size()), encoded.truncated_rows, max_length);
-  return encoded;
 }
 
 std::unique_ptr<optim::AnyOptimizer> make_optimizer(const TrainOptions& options,
@@ -208,13 +190,14 @@ void run(TrainOptions options) {
   const Device device = choose_device(options.device);
   const train::ProblemType type = train::parse_problem_type(options.problem_type);
 
-  text::Dataset train_data = options.data.read(options.train_file, text::Role::train, type);
-  if (options.shuffle_train_dataset) shuffle(train_data, arguments.seed);
-  keep_first(train_data, options.max_train_samples);
-  std::optional<text::Dataset> validation_data;
+  TaskData train_data(options.data, options.train_file, text::Role::train, type, options.cache());
+  if (options.shuffle_train_dataset) train_data.shuffle(arguments.seed);
+  train_data.keep_first(options.max_train_samples);
+  std::optional<TaskData> validation_data;
   if (!options.validation_file.empty()) {
-    validation_data = options.data.read(options.validation_file, text::Role::evaluate, type);
-    keep_first(*validation_data, options.max_eval_samples);
+    validation_data.emplace(options.data, options.validation_file, text::Role::evaluate, type,
+                            options.cache());
+    validation_data->keep_first(options.max_eval_samples);
   }
 
   const text::Tokenizer tokenizer = make_tokenizer(options, train_data);
@@ -223,12 +206,6 @@ void run(TrainOptions options) {
                                 ? new_config(options, tokenizer)
                                 : DistilBertConfig::from_pretrained(options.model, notes);
   if (!options.config_overrides.empty()) config = config.with_overrides(options.config_overrides);
-  const text::LabelSet labels = task_labels(options, train_data, type, config);
-  config.labels = labels.names();
-  config.problem_type = train::name_of(type);
-  if (validation_data && options.skip_unseen_labels)
-    leave_out_unseen_labels(*validation_data, labels);
-
   const std::string model_name = options.model.empty() ? options.preset : options.model;
   train::check_vocabulary(tokenizer, config.vocab_size, model_name);
   const int64_t max_length = std::min(options.max_seq_length, config.max_position_embeddings);
@@ -237,10 +214,17 @@ void run(TrainOptions options) {
         {fmt::format("--max-seq-length {} is more than the model's {} positions; texts are "
                      "cut to {} tokens",
                      options.max_seq_length, max_length, max_length)});
-  text::Examples train_set = encode(train_data, tokenizer, max_length, type, labels).examples;
+  train_data.tokenize(tokenizer, max_length);
+  const text::LabelSet labels = task_labels(options, train_data.labelled(), type, config);
+  config.labels = labels.names();
+  config.problem_type = train::name_of(type);
+  text::Examples train_set = train_data.encode(tokenizer, max_length, type, labels);
   text::Examples eval_set;
-  if (validation_data)
-    eval_set = encode(*validation_data, tokenizer, max_length, type, labels).examples;
+  if (validation_data) {
+    validation_data->tokenize(tokenizer, max_length);
+    if (options.skip_unseen_labels) leave_out_unseen_labels(validation_data->labelled(), labels);
+    eval_set = validation_data->encode(tokenizer, max_length, type, labels);
+  }
 
   if (!options.class_weights.empty()) {
     check(type == train::ProblemType::single_label_classification,
@@ -303,7 +287,7 @@ void run(TrainOptions options) {
   if (options.reports_to("html"))
     write_report(options, description, trainer.state(), train_results, eval_results, whole,
                  measured, trainer.eval_set(),
-                 validation_data ? train::texts_of(*validation_data) : std::vector<std::string>{});
+                 validation_data ? validation_data->texts() : std::vector<std::string>{});
   fmt::print("{}\n{}saved to {}\n", train::format_metrics(train_results),
              train::ledger_table(whole, measured), options.output_dir);
 }

@@ -19,6 +19,11 @@ bool TrainOptions::reports_to(std::string_view kind) const {
   return report_to == "all" || std::ranges::count(report_kinds(report_to), kind) > 0;
 }
 
+std::optional<train::TokenCache> TrainOptions::cache() const {
+  if (cache_dir.empty()) return {};
+  return train::TokenCache{.folder = cache_dir, .overwrite = overwrite_cache};
+}
+
 void TrainOptions::complete() {
   check_usage(
       model.empty() != preset.empty(),
@@ -49,6 +54,8 @@ void TrainOptions::complete() {
   arguments.logging_strategy = train::parse_interval_strategy(logging_strategy);
   arguments.save_strategy = train::parse_interval_strategy(save_strategy);
   arguments.train_sampling_strategy = text::parse_sampling_strategy(sampling_strategy);
+  check_usage(!overwrite_cache || !cache_dir.empty(),
+              "--overwrite-cache: there is no cache without --cache-dir");
   check_usage(class_weights.empty() || sampling_strategy != "weighted",
               "--class-weights: --train-sampling-strategy weighted evens out the classes already; "
               "give one of them");
@@ -131,6 +138,11 @@ void TrainOptions::add_to(CLI::App& verb) {
   verb.add_option(option("--max-eval-samples"), o.max_eval_samples,
                   "Only the first rows of the validation file (0: all)")
       ->check(CLI::NonNegativeNumber);
+  verb.add_option(option("--cache-dir"), o.cache_dir,
+                  "Folder to keep tokens in: files larger than memory can be trained on, and are "
+                  "tokenized once (none: all is in memory)");
+  verb.add_flag(option("--overwrite-cache"), o.overwrite_cache,
+                "Tokenize anew what that folder has already");
   verb.add_flag(option("--shuffle-train-dataset"), o.shuffle_train_dataset,
                 "Shuffle the training file by --seed before its first rows are taken");
   verb.add_flag(option("--do-train"), o.do_train, "What this verb does, in any case");

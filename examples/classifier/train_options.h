@@ -4,6 +4,7 @@
 #include <string>
 
 #include "cli.h"
+#include "train/cached_dataset.h"
 #include "train/records.h"
 
 namespace classifier {
@@ -16,11 +17,12 @@ struct TrainOptions {
   std::string config_overrides, freeze, problem_type = "single_label_classification";
   std::string eval_strategy, save_strategy, logging_strategy = "steps";
   std::string report_to = "jsonl,html", logging_dir;
+  std::string cache_dir;
   std::string sampling_strategy = "random", device = "auto";
   std::string class_weights;
   int64_t max_seq_length = 128, vocab_size = 4000;
   int64_t max_train_samples = 0, max_eval_samples = 0;
-  bool shuffle_train_dataset = false;
+  bool shuffle_train_dataset = false, overwrite_cache = false;
   bool cased = false, sort_labels_as_text = false, skip_unseen_labels = false;
   bool do_train = true, do_eval = false, use_cpu = false;
   bool ignore_mismatched_sizes = false, overwrite_output_dir = false, disable_tqdm = false;
@@ -34,6 +36,8 @@ struct TrainOptions {
   void complete();
   // Whether --report-to asks for "jsonl", "html" or "tensorboard".
   bool reports_to(std::string_view kind) const;
+  // Where tokens are kept; none: in memory alone.
+  std::optional<minim::train::TokenCache> cache() const;
   // What tells this run from others and is none of the Trainer's arguments, with the names of
   // run_classification.py; what was not given is null.
   minim::train::NamedArguments further_arguments() const;
