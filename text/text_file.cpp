@@ -44,7 +44,7 @@ std::string read_all(std::FILE* stream, const std::string& name) {
 
 // First ill-formed or NUL byte. Pages of a mapped file are given back on the way.
 size_t find_bad_byte(const TextFile& file) {
-  constexpr size_t window = size_t(16) << 20;
+  constexpr size_t window = size_t(4) << 20;
   for (size_t from = 0; from < file.bytes.size();) {
     size_t end = std::min(from + window, file.bytes.size());
     // A character of at most four bytes is not cut in two.
