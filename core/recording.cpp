@@ -54,6 +54,14 @@ void* Recording::argument(const void* value, size_t bytes) {
   return static_cast<std::byte*>(there_.raw()) + place;
 }
 
+void Recording::same(uint64_t value) {
+  uint64_t recorded = value;
+  if (replays_ && place_ + sizeof(value) <= here_.size())
+    std::memcpy(&recorded, here_.data() + place_, sizeof(value));
+  check(recorded == value, "recording: a run shares numbers between other tensors than it did");
+  argument(&value, sizeof(value));
+}
+
 Tensor Recording::input(const Tensor& values) {
   const Device device = there_.device();
   const auto bytes = size_t(values.bytes());

@@ -15,6 +15,8 @@ namespace minim {
 struct RealRows {
   int64_t padded_tokens = -1, tokens = -1;
   int64_t padded_sequences = -1, sequences = -1;
+  // No sequence of any run is longer than this; what depends on lengths is sized by it.
+  int64_t longest = 0;
 
   // Of that many rows, which are one for each token, or each sequence, or neither.
   int64_t of(int64_t rows) const {
@@ -49,6 +51,8 @@ class Recording {
   // arguments are given again in the same order and sizes, from the one that go_to() names. Throws
   // for others, and for more than fit.
   void* argument(const void* value, size_t bytes);
+  // A number that the work depends on, but not as an argument: throws where a run has another.
+  void same(uint64_t value);
   // Place of the next argument.
   size_t place() const { return place_; }
   void go_to(size_t place) { place_ = place; }
@@ -67,6 +71,7 @@ class Recording {
   // Draws for a run what was drawn when it was recorded.
   void draw_again(Generator& generator);
   void set_rows(const RealRows& rows) { rows_ = rows; }
+  const RealRows& rows() const { return rows_; }
 
   // Copies all arguments to the device; does not wait for it.
   void upload() const;

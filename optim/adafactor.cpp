@@ -61,25 +61,27 @@ void AdafactorRule::validate(const Options& options) {
 
 namespace {
 
-double relative_rate(double t, bool warmup_init) {
-  return std::min(warmup_init ? 1e-6 * t : 1e-2, 1.0 / std::sqrt(t));
+AdafactorTime time_of(int64_t step, const AdafactorRule::Options& o) {
+  return {.step = double(step),
+          .decay_rate = o.decay_rate,
+          .most = o.lr.value_or(1e-2),
+          .growth = o.warmup_init ? 1e-6 : 0.0,
+          .falls = o.relative_step};
 }
 
 }  // namespace
 
 double AdafactorRule::found_rate(const State& state, const Options& o) {
-  const double rate = relative_rate(double(state.step), o.warmup_init);
+  const double rate = time_of(state.step, o).rate();
   return o.scale_parameter ? rate * std::max(o.eps2, state.rms) : rate;
 }
 
 void AdafactorRule::update(const Update& u, State& state, const Options& o) {
-  const double t = double(++state.step);
   AdafactorNumbers numbers{
-      .rate = o.lr ? *o.lr : relative_rate(t, o.warmup_init),
+      .time = time_of(++state.step, o),
       .least_scale = {},
       .decay = 0.0,
       .decay_times_rate = o.weight_decay,
-      .weight = std::pow(t, o.decay_rate),
       .added = o.eps1,
       .threshold = o.clip_threshold,
       .beta1 = o.beta1.value_or(0.0),

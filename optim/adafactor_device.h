@@ -16,9 +16,23 @@ template <class R>
 struct AdafactorPassNumbers {
   double gradient_scale;
   const double* gradient_factor;
+  const int64_t* left_out;  // steps among those counted that were not made, or null
   R keep, weight, added, least_mean, largest, beta1;
   MoveScale move;
+  AdafactorTime time;
   bool operator==(const AdafactorPassNumbers&) const = default;
+
+  // Those of the step that this is on the device.
+  HD AdafactorPassNumbers now() const {
+    AdafactorPassNumbers n = *this;
+    if (left_out == nullptr || *left_out == 0) return n;
+    n.time.step -= double(*left_out);
+    const double moved = n.time.weight();
+    n.keep = R(1.0 - moved);
+    n.weight = R(moved);
+    n.move.rate = n.time.rate();
+    return n;
+  }
 
   HD R scale() const {
     return R(gradient_scale * (gradient_factor != nullptr ? *gradient_factor : 1.0));
@@ -133,7 +147,8 @@ template <class T>
 struct VectorSquaresPass : AdafactorPass<T> {
   template <class Group>
   HD void operator()(const Group& group, int64_t block) const {
-    const auto& [t, n] = static_cast<const AdafactorPass<T>&>(*this);
+    const AdafactorTensors<T>& t = this->tensors;
+    const AdafactorPassNumbers<Compute<T>> n = this->numbers.now();
     VectorSquares<T>{t.p,       t.g,    t.square, t.p_squares, t.squares, t.n,
                      n.scale(), n.keep, n.weight, n.added,     n.largest}(group, block);
   }
@@ -146,7 +161,8 @@ template <class T>
 struct MatrixColumnsPass : AdafactorPass<T> {
   template <class Group>
   HD void operator()(const Group& group, int64_t part) const {
-    const auto& [t, n] = static_cast<const AdafactorPass<T>&>(*this);
+    const AdafactorTensors<T>& t = this->tensors;
+    const AdafactorPassNumbers<Compute<T>> n = this->numbers.now();
     const Tiles& s = t.tiles;
     const FactoredColumns<Compute<T>> kernel{t.column,     t.factor, t.sums,   s.rows, s.columns,
                                              s.per_matrix, n.keep,   n.weight, n.added};
@@ -163,7 +179,7 @@ struct MatrixMeansPass : AdafactorPass<T> {
   HD void operator()(const Group& group, int64_t matrix) const {
     using R = Compute<T>;
     const AdafactorTensors<T>& t = this->tensors;
-    const AdafactorPassNumbers<R>& n = this->numbers;
+    const AdafactorPassNumbers<R> n = this->numbers.now();
     const Tiles& s = t.tiles;
     group.each(s.rows, [&](int64_t i) {
       const int64_t at = matrix * s.rows + i;
@@ -206,7 +222,8 @@ template <class T>
 struct ScalePass : AdafactorPass<T> {
   template <class Group>
   HD void operator()(const Group& group, int64_t) const {
-    const auto& [t, n] = static_cast<const AdafactorPass<T>&>(*this);
+    const AdafactorTensors<T>& t = this->tensors;
+    const AdafactorPassNumbers<Compute<T>> n = this->numbers.now();
     const double *const p_squares = t.p_squares, *const squares = t.squares;
     const int64_t count = t.tiles.count();
     const double of_p = group.sum(t.p_parts, [=](int64_t i) { return p_squares[i]; });
@@ -249,16 +266,19 @@ void add_adafactor_steps(const Update& u, const AdafactorAverages& averages,
   using R = Compute<T>;
   constexpr int64_t tile_elements = 16384, most_tiles = 256;
   enum Stage { squares, factors, update_squares, scales, moves };
+  const double moved = n.time.weight();
   const AdafactorPassNumbers<R> numbers = {
       n.negate ? -u.gradient_scale : u.gradient_scale,
       u.gradient_factor,
-      R(1.0 - n.weight),
-      R(n.weight),
+      u.left_out,
+      R(1.0 - moved),
+      R(moved),
       R(n.added),
       R(n.least_mean),
       R(std::min(n.largest_factor, double(std::numeric_limits<R>::max()))),
       R(n.beta1),
-      move_scale(n)};
+      move_scale(n),
+      n.time};
   const auto data = [](const Tensor& x) { return x.defined() ? x.data<R>() : nullptr; };
   AdafactorTensors<T> t{};
   t.p = u.parameter.data<T>();

@@ -276,7 +276,7 @@ struct MoveScale {
 };
 
 inline MoveScale move_scale(const AdafactorNumbers& n) {
-  return {n.rate, n.least_scale.value_or(-1.0), n.decay, n.decay_times_rate, n.threshold};
+  return {n.time.rate(), n.least_scale.value_or(-1.0), n.decay, n.decay_times_rate, n.threshold};
 }
 
 }  // namespace minim::optim

@@ -47,7 +47,6 @@ void AdafactorTorchRule::validate(const Options& options) {
 }
 
 void AdafactorTorchRule::update(const Update& u, State& state, const Options& o) {
-  const double t = double(++state.step);
   const double epsilon = u.parameter.dtype() == DType::f64
                              ? std::numeric_limits<double>::epsilon()
                              : double(std::numeric_limits<float>::epsilon());
@@ -55,11 +54,13 @@ void AdafactorTorchRule::update(const Update& u, State& state, const Options& o)
   // 1 / sqrt(max(V, eps1^2)) is min(1 / sqrt(V), 1 / eps1), whose terms never leave the range.
   adafactor_update(u, {state.row_var, state.col_var, state.variance, Tensor(), Tensor()},
                    {
-                       .rate = std::min(o.lr, 1.0 / std::sqrt(t)),
+                       .time = {.step = double(++state.step),
+                                .decay_rate = o.beta2_decay,
+                                .most = o.lr,
+                                .falls = true},
                        .least_scale = o.eps2,
                        .decay = o.lr * o.weight_decay,
                        .decay_times_rate = 0.0,
-                       .weight = std::pow(t, o.beta2_decay),
                        .least_mean = eps1,
                        .largest_factor = std::min(1.0 / eps1, std::numeric_limits<double>::max()),
                        .threshold = o.d,

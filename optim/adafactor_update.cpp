@@ -45,7 +45,8 @@ double update_factored(const Update& u, const AdafactorAverages& averages,
   const T *const p = u.parameter.data<T>(), *const g = u.gradient.data<T>();
   R *const row = averages.row.data<R>(), *const column = averages.column.data<R>();
   const R scale = R(n.negate ? -u.gradient_scale : u.gradient_scale);
-  const R keep = R(1.0 - n.weight), weight = R(n.weight), added = R(n.added);
+  const double moved = n.time.weight();
+  const R keep = R(1.0 - moved), weight = R(moved), added = R(n.added);
   const int64_t tile_size = tiles.height * tiles.columns, columns = tiles.matrices * tiles.columns;
 
   const Tensor squares = Tensor::empty({tiles.count()}, DType::f64);
@@ -85,12 +86,13 @@ double update_vector(const Update& u, const AdafactorAverages& averages,
   const int64_t size = u.parameter.numel(), blocks = (size + element_grain - 1) / element_grain;
   const R scale = R(n.negate ? -u.gradient_scale : u.gradient_scale);
   const R largest = R(std::min(n.largest_factor, double(std::numeric_limits<R>::max())));
+  const double weight = n.time.weight();
 
   const Tensor p_squares = Tensor::empty({blocks}, DType::f64);
   const Tensor squares = Tensor::empty({blocks}, DType::f64);
   launch_rows(device, blocks, element_grain,
               VectorSquares<T>{p, g, square, p_squares.data<double>(), squares.data<double>(), size,
-                               scale, R(1.0 - n.weight), R(n.weight), R(n.added), largest});
+                               scale, R(1.0 - weight), R(weight), R(n.added), largest});
   const double rms_of_p = rms(p_squares, size);
   move_weights<T>(
       u, averages, n, rms_of_p, rms(squares, size),

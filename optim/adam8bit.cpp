@@ -1,7 +1,6 @@
 #include "optim/adam8bit.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 #include <span>
 
@@ -130,18 +129,14 @@ void BasicAdam8bitRule<adamw>::update(const Update& u, State& state, const Optio
     state.skipped_there = Tensor::zeros({1}, DType::i64, u.parameter.device());
   }
 
-  const double t = double(++state.step);
-  const double c1 = 1.0 - std::pow(o.beta1, t), c2 = 1.0 - std::pow(o.beta2, t);
+  ++state.step;
   state.skipped += adam8bit_update(
       u, {state.exp_avg, state.exp_avg_absmax, exp_avg_values, exp_avg_search, code.exp_avg},
       {state.exp_avg_sq, state.exp_avg_sq_absmax, exp_avg_sq_values, exp_avg_sq_search,
        code.exp_avg_sq},
       {.block = o.block_size,
-       .beta1 = o.beta1,
-       .beta2 = o.beta2,
+       .corrections = {o.lr, o.beta1, o.beta2, state.step},
        .decay = 1.0 - o.lr * o.weight_decay,
-       .step_size = o.lr / c1,
-       .inverse_c2 = 1.0 / std::sqrt(c2),
        .eps = o.eps,
        .guarded = o.behaviour == "minim",
        .skipped = state.skipped_there});

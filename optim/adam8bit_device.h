@@ -51,6 +51,7 @@ struct Adam8bitSteps {
     Adam8bitFormula<T> formula;
     double gradient_scale;
     const double* gradient_factor;
+    const int64_t* left_out;  // steps among those counted that were not made, or null
     DeviceMap m_map, v_map;
     int32_t block;
     int32_t guarded;
@@ -78,6 +79,9 @@ struct Adam8bitSteps {
     const float v_old = count > 0 ? t.v_absmax[number] : 0.0f;
     const double factor = numbers.gradient_factor != nullptr ? *numbers.gradient_factor : 1.0;
     const float scale = float(numbers.gradient_scale * factor);
+    const bool is_earlier = numbers.left_out != nullptr && *numbers.left_out > 0;
+    const Adam8bitFormula<T> formula =
+        is_earlier ? numbers.formula.earlier(*numbers.left_out) : numbers.formula;
 
     float m[per_thread], v[per_thread];
     int32_t m_largest = 0, v_largest = 0, skipped = 0;
@@ -93,7 +97,7 @@ struct Adam8bitSteps {
         float mean = m_values[mc.at[k]] * m_old, square = v_values[vc.at[k]] * v_old;
         const float given = float(g.at[k]) * scale;
         const bool sound = numbers.guarded == 0 || fabsf(given) <= largest_gradient;
-        p.at[k] = T(numbers.formula(R(p.at[k]), given, mean, square, sound));
+        p.at[k] = T(formula(R(p.at[k]), given, mean, square, sound));
         const bool exists = first + k < count;
         m[4 * q + k] = exists ? mean : 0.0f;
         v[4 * q + k] = exists ? square : 0.0f;
@@ -193,9 +197,10 @@ void add_8bit_steps(const Update& u, const CodedMoment& first, const CodedMoment
       static_cast<unsigned long long*>(o.skipped.raw()),
       n,
       is_aligned(u.parameter.raw()) && is_aligned(u.gradient.raw())};
-  u.launches->add<Steps>(0, (n + Steps::elements - 1) / Steps::elements, tensors,
-                         {formula, u.gradient_scale, u.gradient_factor, map_on_device(first),
-                          map_on_device(second), int32_t(o.block), o.guarded});
+  u.launches->add<Steps>(
+      0, (n + Steps::elements - 1) / Steps::elements, tensors,
+      {formula, u.gradient_scale, u.gradient_factor, u.left_out, map_on_device(first),
+       map_on_device(second), int32_t(o.block), o.guarded});
 }
 
 }  // namespace minim::optim

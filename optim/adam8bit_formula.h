@@ -7,6 +7,7 @@
 
 #include "core/dtype.h"
 #include "core/portable.h"
+#include "optim/adam_corrections.h"
 
 // One weight of an 8-bit Adam's step, in operations that are rounded alike everywhere, so that a
 // device's codes are the CPU's: products that are added to something are said to be fused, which
@@ -32,6 +33,15 @@ struct Adam8bitFormula {
   float beta1, weight1, beta2, weight2;  // b1, 1 - b1, b2, 1 - b2
   R decay;                               // 1 - lr * weight_decay
   R step_size, inverse_c2, eps;          // lr / (1 - b1^t), 1 / sqrt(1 - b2^t)
+  AdamCorrections corrections;           // where the first two of those come from
+
+  HD Adam8bitFormula earlier(int64_t steps) const {
+    Adam8bitFormula formula = *this;
+    formula.corrections = corrections.earlier(steps);
+    formula.step_size = R(formula.corrections.step_size());
+    formula.inverse_c2 = R(formula.corrections.inverse_c2());
+    return formula;
+  }
 
   // The new weight, from the old one, its gradient and the moments, which are moved.
   HD R operator()(R p, float grad, float& m, float& v) const {

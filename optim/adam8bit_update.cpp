@@ -120,9 +120,16 @@ int64_t adam8bit_update(const Update& u, const CodedMoment& first, const CodedMo
   int64_t skipped = 0;
   dispatch_float(u.parameter.dtype(), "adam8bit", [&]<class T>() {
     using R = Compute<T>;
-    const Adam8bitFormula<T> formula = {
-        float(o.beta1), float(1.0 - o.beta1), float(o.beta2),  float(1.0 - o.beta2),
-        R(o.decay),     R(o.step_size),       R(o.inverse_c2), R(o.eps)};
+    const AdamCorrections& c = o.corrections;
+    const Adam8bitFormula<T> formula = {float(c.beta1),
+                                        float(1.0 - c.beta1),
+                                        float(c.beta2),
+                                        float(1.0 - c.beta2),
+                                        R(o.decay),
+                                        R(c.step_size()),
+                                        R(c.inverse_c2()),
+                                        R(o.eps),
+                                        c};
 #if defined(MINIM_WITH_CUDA)
     if (u.launches != nullptr) return add_8bit_steps<T>(u, first, second, o, formula);
 #endif

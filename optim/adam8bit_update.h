@@ -2,6 +2,7 @@
 
 #include <cstdint>
 
+#include "optim/adam_corrections.h"
 #include "optim/code_map.h"
 #include "optim/optimizer.h"
 
@@ -19,11 +20,11 @@ struct CodedMoment {
 // The numbers of one step of one parameter.
 struct Adam8bitNumbers {
   int64_t block;
-  double beta1, beta2;
-  double decay;                       // 1 - lr * weight_decay
-  double step_size, inverse_c2, eps;  // lr / (1 - b1^t), 1 / sqrt(1 - b2^t)
-  bool guarded;                       // elements whose gradient is not sound are left alone
-  const Tensor& skipped;              // i64 [1], where a device counts those
+  AdamCorrections corrections;  // and the betas
+  double decay;                 // 1 - lr * weight_decay
+  double eps;
+  bool guarded;           // elements whose gradient is not sound are left alone
+  const Tensor& skipped;  // i64 [1], where a device counts those
 };
 
 // One step of one parameter; returns the number of elements that were left alone, where it is known

@@ -1,8 +1,7 @@
 #include "optim/adamw.h"
 
-#include <cmath>
-
 #include "core/math.h"
+#include "optim/adam_corrections.h"
 #include "optim/adam_update.h"
 #include "optim/option_checks.h"
 #include "optim/step_elements.h"
@@ -19,6 +18,7 @@ struct AdamFormula {
   R beta2, weight2;              // b2, 1 - b2
   R step_size, inverse_c2, eps;  // lr / (1 - b1^t), 1 / sqrt(1 - b2^t)
   bool from_gradient;            // b1 < 1/2: lerp from its nearer end, as torch does
+  AdamCorrections corrections;   // where step_size and inverse_c2 come from
 
   HD R operator()(R p, R grad, R* state) const {
     if constexpr (!decoupled) grad += decay * p;
@@ -35,6 +35,13 @@ struct AdamFormula {
     const R denom = math::sqrt(largest) * inverse_c2 + eps;
     const R weight = decoupled ? p * decay : p;
     return weight - step_size * mean / denom;
+  }
+  HD AdamFormula earlier(int64_t steps) const {
+    AdamFormula formula = *this;
+    formula.corrections = corrections.earlier(steps);
+    formula.step_size = R(formula.corrections.step_size());
+    formula.inverse_c2 = R(formula.corrections.inverse_c2());
+    return formula;
   }
   bool operator==(const AdamFormula&) const = default;
 };
@@ -72,8 +79,7 @@ void AdamWRule::update(const Update& u, State& state, const Options& options) {
 
 void adam_update(const Update& u, AdamWRule::State& state, const AdamWRule::Options& o,
                  bool decoupled_decay) {
-  const double t = double(++state.step);
-  const double c1 = 1.0 - std::pow(o.beta1, t), c2 = 1.0 - std::pow(o.beta2, t);
+  const AdamCorrections corrections{o.lr, o.beta1, o.beta2, ++state.step};
   const bool from_gradient = o.beta1 < 0.5;
   dispatch_float(u.parameter.dtype(), "adam", [&]<class T>() {
     using R = Compute<T>;
@@ -83,10 +89,11 @@ void adam_update(const Update& u, AdamWRule::State& state, const AdamWRule::Opti
           R(from_gradient ? -o.beta1 : 1.0 - o.beta1),
           R(o.beta2),
           R(1.0 - o.beta2),
-          R(o.lr / c1),
-          R(1.0 / std::sqrt(c2)),
+          R(corrections.step_size()),
+          R(corrections.inverse_c2()),
           R(o.eps),
-          from_gradient};
+          from_gradient,
+          corrections};
       const double scale = o.maximize ? -u.gradient_scale : u.gradient_scale;
       if constexpr (amsgrad)
         step_elements<T>(u, scale, formula,

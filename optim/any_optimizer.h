@@ -44,8 +44,12 @@ struct StepOptions {
   double gradient_scale = 1.0;  // multiplied onto the gradients as they are read; of clipping
   // One more factor where it is known to the parameters' device alone: an f64 of one element, such
   // as clip_on_device() gives, read there by the step. The CPU, and rules without `batches`, wait.
-  // NaN leaves weights and state as they are, but where the step does not wait, its count goes on.
+  // NaN leaves weights and state as they are, their counts of steps too, whether it waits or not.
   Tensor gradient_factor = {};
+  // Whether that factor is NaN wherever a gradient is not finite, as clip_on_device() makes it to
+  // skip: refuse and skip then leave such a step out without asking, and step() is true. To refuse
+  // is then for whoever reads the norm.
+  bool factor_tells_non_finite = false;
   // The norm of all gradients where it is known, from clipping: it is finite if they are, which
   // spares refuse and skip their own pass over them.
   std::optional<double> gradient_norm = {};
@@ -73,8 +77,18 @@ class AnyOptimizer {
   // step is given their norm: about a quarter of AdamW's time.
   void set_on_non_finite(OnNonFinite choice) { on_non_finite_ = choice; }
   OnNonFinite on_non_finite() const { return on_non_finite_; }
-  // Steps that OnNonFinite::skip left out since the optimizer was made.
-  int64_t skipped_steps() const { return skipped_steps_; }
+  // Steps that OnNonFinite::skip left out since the optimizer was made; waits for a device that
+  // counts them.
+  int64_t skipped_steps() const {
+    settle();
+    return skipped_steps_;
+  }
+  // For a recording that fails: takes back what the step after begin_step(), if there was any, has
+  // counted, as its work never reached the device.
+  void begin_step() { has_counted_ = false; }
+  void take_back_step() {
+    if (std::exchange(has_counted_, false)) count_back(stepped_, 1);
+  }
 
   // Whether the rule finds its rate itself, so that a step must not be given one: Adafactor's
   // relative_step.
@@ -138,12 +152,26 @@ class AnyOptimizer {
     change_layout();
   }
 
-  virtual void update_all(std::optional<double> lr, double gradient_scale,
-                          const Tensor& gradient_factor) = 0;
+  virtual void update_all(const StepOptions& options) = 0;
   // Where a step collects its work on the CUDA device that the parameters are on, empty; null on
   // the CPU.
   cuda::LaunchList* new_launches();
+  // What is collected next is of a parameter of that group.
+  void launch_for_group(size_t group);
   void run_launches(const double* gradient_factor);
+
+  // A step on a device may be left out by it, which nobody waits to hear: the host counts on, and
+  // the device counts what it left out since they last agreed. For each parameter `stepped` says
+  // whether it has a gradient. Returns where the device's count is.
+  const int64_t* begin_unsettled(std::vector<bool> stepped, bool counts_skips);
+  // The step has moved all counts on.
+  void has_counted() { has_counted_ = true; }
+  // Makes the counts of steps those of the device; waits for it if there was any step since.
+  void settle() const;
+  // A step was left out here.
+  void count_skipped() { skipped_steps_ += on_non_finite_ == OnNonFinite::skip ? 1 : 0; }
+  // Takes so many steps off the counts of these parameters.
+  virtual void count_back(const std::vector<bool>& parameters, int64_t steps) const = 0;
   virtual bool has_state(size_t parameter) const = 0;
   // Lists the fields of the parameter's state, or of a blank one where there is none.
   virtual void list_state(size_t parameter, const UseFields& use) const = 0;
@@ -158,9 +186,14 @@ class AnyOptimizer {
   std::vector<Parameter> parameters_;
   std::unordered_map<std::string, size_t> by_name_;
   OnNonFinite on_non_finite_ = OnNonFinite::apply;
-  int64_t skipped_steps_ = 0;
+  mutable int64_t skipped_steps_ = 0;
   uint64_t layout_ = 0;
   std::shared_ptr<cuda::LaunchList> launches_;
+  Tensor left_out_;            // i64 [1] on the device: steps that it left out
+  std::vector<bool> stepped_;  // the parameters of each step since the counts agreed
+  bool counts_skips_ = false;  // whether those that were left out are counted as skipped
+  bool has_counted_ = false;   // and whether the last one has moved them on
+  mutable bool is_settled_ = true;
 };
 
 // Gives each tensor among the fields its memory, zeroed and counted as optimizer state.

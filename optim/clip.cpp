@@ -67,7 +67,7 @@ struct SquareSums {
 // Norm and coefficient from sums of squares.
 struct FinishClipping {
   double *norm, *coefficient;
-  const double* sums;
+  const double *sums, *loss_scale;  // or null
   int64_t n;
   double max_norm;
   bool skips;  // NaN where the norm is not finite
@@ -77,8 +77,9 @@ struct FinishClipping {
     const double* const from = sums;
     const double sum = group.sum(n, [=](int64_t i) { return from[i]; });
     if (!group.leader()) return;
-    *norm = math::sqrt(sum);
-    *coefficient = coefficient_of(*norm, max_norm, skips);
+    const double scale = loss_scale != nullptr ? *loss_scale : 1.0;
+    *norm = math::sqrt(sum) / scale;
+    *coefficient = coefficient_of(*norm, max_norm, skips) / scale;
   }
   HD static double coefficient_of(double norm, double max_norm, bool skips) {
     if (skips && norm - norm != 0.0) return norm - norm;
@@ -279,8 +280,8 @@ double clip_coefficient(double norm, double max_norm) {
   return FinishClipping::coefficient_of(norm, max_norm, false);
 }
 
-Clipping clip_on_device(const NamedTensors& parameters, double max_norm,
-                        OnNonFinite on_non_finite) {
+Clipping clip_on_device(const NamedTensors& parameters, double max_norm, OnNonFinite on_non_finite,
+                        const Tensor& loss_scale) {
   check_not_negative("clip_on_device", "max_norm", max_norm);
   const bool skips = on_non_finite == OnNonFinite::skip;
   const memory::Scope scope(memory::Category::workspace);
@@ -292,12 +293,15 @@ Clipping clip_on_device(const NamedTensors& parameters, double max_norm,
     // As one long row, whatever its length: by a block of threads.
     launch_rows(device, 1, element_grain,
                 FinishClipping{result.norm.data<double>(), result.coefficient.data<double>(),
-                               sums.data<double>(), sums.numel(), max_norm, skips});
+                               sums.data<double>(),
+                               loss_scale.defined() ? loss_scale.data<double>() : nullptr,
+                               sums.numel(), max_norm, skips});
     return result;
   }
 #endif
-  const double norm = gradient_norm(parameters);
-  const double coefficient = FinishClipping::coefficient_of(norm, max_norm, skips);
+  const double scale = loss_scale.defined() ? loss_scale.item() : 1.0;
+  const double norm = gradient_norm(parameters) / scale;
+  const double coefficient = FinishClipping::coefficient_of(norm, max_norm, skips) / scale;
   return {Tensor::from({norm}, {1}), Tensor::from({coefficient}, {1})};
 }
 

@@ -42,9 +42,12 @@ struct Clipping {
 // gradient_norm() and clip_coefficient() in one, computed where the gradients are, without waiting:
 //   const auto [norm, coefficient] = clip_on_device(model.parameters(), 1.0);
 //   optimizer.step({.gradient_factor = coefficient});
-// To skip, the coefficient of a norm that is not finite is NaN, which such a step leaves out.
+// To skip, the coefficient of a norm that is not finite is NaN, which such a step leaves out. Where
+// gradients are those of a loss times `loss_scale`, an f64 of one element beside them, the norm is
+// that of the loss's own, and the coefficient takes the scale away.
 Clipping clip_on_device(const NamedTensors& parameters, double max_norm,
-                        OnNonFinite on_non_finite = OnNonFinite::apply);
+                        OnNonFinite on_non_finite = OnNonFinite::apply,
+                        const Tensor& loss_scale = {});
 
 // Scales all gradients so that their norm is at most max_norm; returns the norm before, as logs
 // show it. Throws, and scales nothing, where a gradient is not finite, naming its parameter.

@@ -1,11 +1,42 @@
 #include "optim/grad_scaler.h"
 
 #include <cmath>
+#include <limits>
 
 #include "autograd/ops.h"
+#include "core/launch.h"
 #include "optim/clip.h"
 
 namespace minim::optim {
+
+// The state after an update.
+struct UpdateScale {
+  double* state;  // scale, growth tracker, skipped steps
+  float* factor;
+  const double* outcome;  // NaN where the step was left out; or null
+  double growth_factor, backoff_factor, growth_interval;
+
+  HD void operator()(int64_t) const {
+    const bool found_inf = outcome != nullptr && *outcome != *outcome;
+    state[0] = next(state[0], state[1], state[2], found_inf);
+    *factor = float(state[0]);
+  }
+  // The scale after one; moves the counts on.
+  HD double next(double scale, double& tracker, double& skipped, bool found_inf) const {
+    if (found_inf) {
+      tracker = 0;
+      skipped += 1;
+      return scale * backoff_factor;
+    }
+    tracker += 1;
+    if (tracker != growth_interval) return scale;
+    tracker = 0;
+    // The product of a loss and the scale is f32.
+    const double grown = scale * growth_factor;
+    const float rounded = float(grown);
+    return rounded - rounded == 0.0f ? grown : scale;
+  }
+};
 
 GradScaler::GradScaler(GradScalerOptions options) : options_(options) {
   const auto positive = [](double value) { return std::isfinite(value) && value > 0; };
@@ -21,24 +52,37 @@ GradScaler::GradScaler(GradScalerOptions options) : options_(options) {
 }
 
 Tensor GradScaler::scale(const Tensor& loss) const {
+  if (there_.defined()) return loss * convert(factor_, loss.dtype());
   return state_.scale == 1.0 ? loss : loss * state_.scale;
 }
 
 double GradScaler::unscaled_norm(const NamedTensors& parameters) const {
-  return gradient_norm(parameters) / state_.scale;
+  return gradient_norm(parameters) / get_scale();
+}
+
+Clipping GradScaler::clip_on_device(const NamedTensors& parameters, double max_norm) const {
+  const Tensor scale = there_.defined()      ? there_.view({1}, {1})
+                       : state_.scale == 1.0 ? Tensor()
+                                             : Tensor::full({1}, state_.scale, DType::f64);
+  return optim::clip_on_device(parameters, max_norm, OnNonFinite::skip, scale);
 }
 
 bool GradScaler::step(AnyOptimizer& optimizer, StepOptions options) {
   if (!options_.enabled) return optimizer.step(options);
-  if (!options.gradient_norm) {
-    NamedTensors parameters;
-    for (const ParameterGroup& group : optimizer.groups())
-      parameters.insert(parameters.end(), group.parameters.begin(), group.parameters.end());
-    options.gradient_norm = unscaled_norm(parameters);
+  NamedTensors parameters;
+  for (const ParameterGroup& group : optimizer.groups())
+    parameters.insert(parameters.end(), group.parameters.begin(), group.parameters.end());
+  if (there_.defined()) {
+    if (!options.gradient_factor.defined())
+      options.gradient_factor =
+          clip_on_device(parameters, std::numeric_limits<double>::max()).coefficient;
+    options.factor_tells_non_finite = true;
+    outcome_ = options.gradient_factor;
+    return optimizer.step(options);
   }
+  if (!options.gradient_norm) options.gradient_norm = unscaled_norm(parameters);
   if (!std::isfinite(*options.gradient_norm)) {
     found_inf_ = true;
-    ++state_.skipped_steps;
     return false;
   }
   options.gradient_scale /= state_.scale;
@@ -47,16 +91,55 @@ bool GradScaler::step(AnyOptimizer& optimizer, StepOptions options) {
 
 void GradScaler::update() {
   if (!options_.enabled) return;
-  if (found_inf_) {
-    state_.scale *= options_.backoff_factor;
-    state_.growth_tracker = 0;
-  } else if (++state_.growth_tracker == options_.growth_interval) {
-    // The product of a loss and the scale is f32.
-    const double grown = state_.scale * options_.growth_factor;
-    if (std::isfinite(float(grown))) state_.scale = grown;
-    state_.growth_tracker = 0;
+  if (there_.defined()) {
+    const double* outcome = outcome_.defined() ? outcome_.data<double>() : nullptr;
+    launch_elements(
+        there_.device(), 1,
+        UpdateScale{there_.data<double>(), factor_.data<float>(), outcome, options_.growth_factor,
+                    options_.backoff_factor, double(options_.growth_interval)});
+    there_.bump_version();
+    factor_.bump_version();
+    outcome_ = Tensor();
+    return;
   }
+  state_ = updated(state_, found_inf_);
   found_inf_ = false;
+}
+
+auto GradScaler::updated(const State& state, bool found_inf) const -> State {
+  auto tracker = double(state.growth_tracker), skipped = double(state.skipped_steps);
+  const UpdateScale kernel{nullptr,
+                           nullptr,
+                           nullptr,
+                           options_.growth_factor,
+                           options_.backoff_factor,
+                           double(options_.growth_interval)};
+  const double scale = kernel.next(state.scale, tracker, skipped, found_inf);
+  return {scale, int64_t(tracker), int64_t(skipped)};
+}
+
+void GradScaler::to(Device device) {
+  state();
+  there_ = factor_ = outcome_ = Tensor();
+  if (!options_.enabled || device.is_cpu()) return;
+  const memory::Scope scope(memory::Category::workspace);
+  there_ = Tensor::empty({3}, DType::f64, device);
+  factor_ = Tensor::empty({}, DType::f32, device);
+  put_there();
+}
+
+void GradScaler::put_there() {
+  copy(there_,
+       Tensor::from({state_.scale, double(state_.growth_tracker), double(state_.skipped_steps)},
+                    {3}));
+  fill(factor_, state_.scale);
+}
+
+auto GradScaler::state() const -> const State& {
+  if (!there_.defined()) return state_;
+  const std::vector<double> now = there_.to_vector<double>();
+  state_ = {now[0], int64_t(now[1]), int64_t(now[2])};
+  return state_;
 }
 
 void GradScaler::load_state(const State& state) {
@@ -67,6 +150,8 @@ void GradScaler::load_state(const State& state) {
         state.growth_tracker, state.skipped_steps);
   state_ = state;
   found_inf_ = false;
+  outcome_ = Tensor();
+  if (there_.defined()) put_there();
 }
 
 }  // namespace minim::optim

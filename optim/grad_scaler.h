@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "optim/any_optimizer.h"
+#include "optim/clip.h"
 
 namespace minim::optim {
 
@@ -24,6 +25,15 @@ struct GradScalerOptions {
 //   scaler.step(optimizer, {.gradient_scale = clip_coefficient(norm, 1.0), .gradient_norm = norm});
 //   scaler.update();
 //   optimizer.zero_grad();
+//
+// On a CUDA device nothing of that is waited for once the scale is there:
+//
+//   scaler.to(device);
+//   scaler.scale(loss).backward();
+//   const auto [norm, coefficient] = scaler.clip_on_device(model.parameters(), 1.0);
+//   scaler.step(optimizer, {.gradient_factor = coefficient});
+//   scaler.update();
+//   optimizer.zero_grad();
 class GradScaler {
  public:
   // What a checkpoint has to keep.
@@ -39,28 +49,43 @@ class GradScaler {
 
   bool is_enabled() const { return options_.enabled; }
   const GradScalerOptions& options() const { return options_; }
+  // Keeps scale and counts on that device from now on, where the gradients are.
+  void to(Device device);
+
   // The loss times the scale, to call backward() on.
   Tensor scale(const Tensor& loss) const;
   // gradient_norm() of the gradients of the loss itself; waits for a device.
   double unscaled_norm(const NamedTensors& parameters) const;
+  // clip_on_device(), to skip, for the gradients of the loss itself; waits for nothing.
+  Clipping clip_on_device(const NamedTensors& parameters, double max_norm) const;
   // The optimizer's step, told of the gradients of the loss itself. Where they are not finite it is
   // left out: false, and the optimizer's state, its own count of steps too, is as before. Without
-  // a gradient_norm among the options it is computed.
+  // a gradient_norm among the options it is computed. With the scale on a device the
+  // gradient_factor is to be that of clip_on_device() above, and is computed where it is left out;
+  // whether the step is, the device knows alone, and this is true.
   bool step(AnyOptimizer& optimizer, StepOptions options = {});
   // After each step: halves the scale if that was left out, doubles it after growth_interval good
   // ones.
   void update();
 
-  double get_scale() const { return state_.scale; }
-  int64_t skipped_steps() const { return state_.skipped_steps; }
-  const State& state() const { return state_; }
+  // These wait for a device that has the scale.
+  double get_scale() const { return state().scale; }
+  int64_t skipped_steps() const { return state().skipped_steps; }
+  const State& state() const;
+  // What update() makes of a state.
+  State updated(const State& state, bool found_inf) const;
   // Throws for a scale that is no positive number, or counts below 0.
   void load_state(const State& state);
 
  private:
+  void put_there();
+
   GradScalerOptions options_;
-  State state_;
+  mutable State state_;  // where there_ is defined, as it was read last
   bool found_inf_ = false;
+  Tensor there_;    // f64 [3] on a CUDA device: the members of State
+  Tensor factor_;   // f32 [] beside it: the scale
+  Tensor outcome_;  // the coefficient of the step before update(), NaN where that was left out
 };
 
 }  // namespace minim::optim

@@ -15,15 +15,25 @@ cuda::LaunchList* AnyOptimizer::new_launches() {
     if (!launches_ || launches_->device() != device)
       launches_ = std::make_shared<cuda::LaunchList>(device);
     launches_->clear();
+    if (!left_out_.defined() || left_out_.device() != device) {
+      const memory::Scope scope(memory::Category::workspace);
+      left_out_ = Tensor::zeros({1}, DType::i64, device);
+    }
     return launches_.get();
   }
 #endif
   return nullptr;
 }
 
+void AnyOptimizer::launch_for_group([[maybe_unused]] size_t group) {
+#if defined(MINIM_WITH_CUDA)
+  launches_->set_kind(group);
+#endif
+}
+
 void AnyOptimizer::run_launches([[maybe_unused]] const double* gradient_factor) {
 #if defined(MINIM_WITH_CUDA)
-  launches_->run(gradient_factor);
+  launches_->run(gradient_factor, left_out_.data<int64_t>());
 #endif
 }
 

@@ -70,6 +70,7 @@ Metadata AnyOptimizer::metadata() const {
 
 void AnyOptimizer::load_state_dict(const NamedTensors& tensors, const Metadata& metadata,
                                    OtherOptions other) {
+  settle();
   const std::string_view writer = entry(name(), metadata, "optimizer");
   check(writer == name(), "{}: the state was written by {}", name(), printable(writer));
   const std::string_view its_version = entry(name(), metadata, "version");

@@ -38,6 +38,8 @@ struct Update {
   // For rules with `batches`, where the parameter is on a CUDA device; else null.
   cuda::LaunchList* launches = nullptr;     // collects the step's work instead of running it
   const double* gradient_factor = nullptr;  // on the device: one more factor, or null
+  // Likewise: how many of the steps that the state has counted the device left out, or null.
+  const int64_t* left_out = nullptr;
 };
 
 template <class Rule>
@@ -72,8 +74,12 @@ class Optimizer final : public AnyOptimizer {
   bool launches_together() const override { return batches; }
   std::optional<double> last_lr(size_t group) const override {
     if constexpr (requires(const State& state) { Rule::found_rate(state, options_); })
-      if (const auto& of = rate_is_found_by_.at(group))
-        return Rule::found_rate(*fetched(*of), group_options_[group]);
+      if (const auto& of = rate_is_found_by_.at(group)) {
+        const State& state = *fetched(*of);
+        if constexpr (requires { state.step; })
+          if (state.step == 0) return {};
+        return Rule::found_rate(state, group_options_[group]);
+      }
     return last_lr_.at(group);
   }
 
@@ -101,8 +107,12 @@ class Optimizer final : public AnyOptimizer {
   }
 
  protected:
-  void update_all(std::optional<double> lr, double gradient_scale,
-                  const Tensor& gradient_factor) override;
+  void update_all(const StepOptions& step) override;
+  void count_back(const std::vector<bool>& parameters, int64_t steps) const override {
+    if constexpr (requires(State & state) { state.step -= steps; })
+      for (size_t i = 0; i < parameters.size(); ++i)
+        if (parameters[i] && states_[i]) states_[i]->step -= steps;
+  }
   bool has_state(size_t parameter) const override { return states_[parameter].has_value(); }
   void list_state(size_t parameter, const UseFields& use) const override {
     const State* own = fetched(parameter);
@@ -143,6 +153,7 @@ class Optimizer final : public AnyOptimizer {
   static constexpr bool batches = requires { Rule::batches; };
   // The state with all its numbers, null where there is none.
   const State* fetched(size_t parameter) const {
+    settle();
     std::optional<State>& state = states_[parameter];
     if constexpr (requires(State & own) { Rule::fetch(own); })
       if (state) Rule::fetch(*state);
@@ -217,24 +228,33 @@ auto Optimizer<Rule>::at_rate(size_t group, double lr) const -> Options {
 }
 
 template <class Rule>
-void Optimizer<Rule>::update_all(std::optional<double> lr, double gradient_scale,
-                                 const Tensor& gradient_factor) {
+void Optimizer<Rule>::update_all(const StepOptions& step) {
+  double gradient_scale = step.gradient_scale;
   check(std::isfinite(gradient_scale), "{}: gradient_scale is {}, must be finite", Rule::name,
         gradient_scale);
   const NoGrad no_grad;
   std::vector<Options> now = group_options_;
-  if (lr)
+  if (step.lr)
     for (size_t g = 0; g < now.size(); ++g)
-      now[g] = at_rate(g, *lr);
+      now[g] = at_rate(g, *step.lr);
   cuda::LaunchList* const launches = batches ? new_launches() : nullptr;
   const double* factor = nullptr;
-  if (gradient_factor.defined()) {
-    if (launches != nullptr && gradient_factor.device().is_cuda())
-      factor = gradient_factor.data<double>();
-    else if (const double value = gradient_factor.item(); std::isnan(value))
-      return;
-    else
+  const int64_t* left_out = nullptr;
+  if (step.gradient_factor.defined() && launches != nullptr &&
+      step.gradient_factor.device().is_cuda()) {
+    factor = step.gradient_factor.template data<double>();
+    std::vector<bool> stepped;
+    for (const Parameter& parameter : parameters())
+      stepped.push_back(parameter.tensor.grad().defined());
+    left_out = begin_unsettled(
+        std::move(stepped), on_non_finite() == OnNonFinite::skip && step.factor_tells_non_finite);
+  } else {
+    settle();
+    if (step.gradient_factor.defined()) {
+      const double value = step.gradient_factor.item();
+      if (std::isnan(value)) return count_skipped();
       gradient_scale *= value;
+    }
   }
   std::vector<bool> seen(groups().size());
   Tensors gradients;  // that live until the launches have them
@@ -243,13 +263,16 @@ void Optimizer<Rule>::update_all(std::optional<double> lr, double gradient_scale
     if (!tensor.grad().defined()) continue;
     const memory::Scope scope(memory::Category::workspace);
     const Tensor gradient = tensor.grad().contiguous();
-    if (launches != nullptr) gradients.push_back(gradient);
+    if (launches != nullptr) {
+      gradients.push_back(gradient);
+      launch_for_group(group);
+    }
     if (!states_[i])
       replace_state(i, [device = tensor.device()](const StateFields& fields) {
         allocate_state(fields, device);
       });
-    rule_.update(Update{name, tensor, gradient, gradient_scale, launches, factor}, *states_[i],
-                 now[group]);
+    rule_.update(Update{name, tensor, gradient, gradient_scale, launches, factor, left_out},
+                 *states_[i], now[group]);
     if (!seen[group]) {
       rate_is_found_by_[group].reset();
       if (launches != nullptr && finds_rate_under(now[group]))
@@ -260,6 +283,7 @@ void Optimizer<Rule>::update_all(std::optional<double> lr, double gradient_scale
     seen[group] = true;
     tensor.bump_version();
   }
+  if (left_out != nullptr) has_counted();
   if (launches != nullptr) run_launches(factor);
 }
 

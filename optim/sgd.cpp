@@ -14,6 +14,7 @@ struct SgdFormula {
   R keep, add;                   // momentum and 1 - dampening; 0 and 1 at the first step
   R from_gradient, from_buffer;  // 1 and momentum with nesterov, else 0 and 1
   R lr;
+  int64_t step;
 
   HD R operator()(R p, R g, [[maybe_unused]] R* state) const {
     R grad = g + weight_decay * p;
@@ -23,6 +24,14 @@ struct SgdFormula {
       grad = from_gradient * grad + from_buffer * average;
     }
     return p - lr * grad;
+  }
+  HD SgdFormula earlier(int64_t steps) const {
+    SgdFormula formula = *this;
+    if (step - steps == 1) {
+      formula.keep = R(0);
+      formula.add = R(1);
+    }
+    return formula;
   }
   bool operator==(const SgdFormula&) const = default;
 };
@@ -66,7 +75,8 @@ void SgdRule::update(const Update& u, State& state, const Options& o) {
                                                  R(first ? 1.0 : 1.0 - o.dampening),
                                                  R(o.nesterov ? 1.0 : 0.0),
                                                  R(o.nesterov ? o.momentum : 1.0),
-                                                 R(o.lr)};
+                                                 R(o.lr),
+                                                 state.step};
       const double scale = o.maximize ? -u.gradient_scale : u.gradient_scale;
       if constexpr (with_momentum)
         step_elements<T>(u, scale, formula, {&state.momentum_buffer});

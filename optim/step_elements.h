@@ -13,6 +13,8 @@
 //   static constexpr int states                      numbers kept of each weight, at most 3
 //   HD R operator()(R p, R g, R* state) const        the new weight; writes state[0 .. states)
 //   bool operator==(const Formula&) const = default
+// and where it depends on the number of the step
+//   HD Formula earlier(int64_t steps) const          the formula of an earlier one
 // R is float, or double for f64 weights. It is for files in kernel_sources.
 namespace minim::optim {
 
@@ -67,7 +69,14 @@ struct ElementSteps {
     Formula formula;
     double gradient_scale;
     const double* gradient_factor;
+    const int64_t* left_out;  // steps among those counted that were not made, or null
     bool operator==(const Numbers&) const = default;
+
+    HD Formula formula_now() const {
+      if constexpr (requires { formula.earlier(*left_out); })
+        if (left_out != nullptr && *left_out > 0) return formula.earlier(*left_out);
+      return formula;
+    }
   };
   Tensors tensors;
   Numbers numbers;
@@ -82,7 +91,7 @@ struct ElementSteps {
                                        t.state[1],
                                        t.state[2],
                                        R(numbers.gradient_scale * factor),
-                                       numbers.formula};
+                                       numbers.formula_now()};
     const int64_t begin = chunk * elements;
     const int64_t end = begin + elements < t.n ? begin + elements : t.n;
     const int64_t fours = t.aligned != 0 ? (end - begin) / 4 : 0;
@@ -153,7 +162,7 @@ void step_elements(const Update& u, double scale, const Formula& formula,
       aligned = aligned && is_aligned(one);
     u.launches->add<Steps>(0, (n + Steps::elements - 1) / Steps::elements,
                            {p, g, {kept[0], kept[1], kept[2]}, n, aligned},
-                           {formula, scale, u.gradient_factor});
+                           {formula, scale, u.gradient_factor, u.left_out});
     return;
   }
 #endif

@@ -170,8 +170,10 @@ void Trainer::begin(const ResumeOptions& options) {
     if (arguments_.ignore_data_skip) state_.data_batch = 0;
   }
   if (state_.scaler) scaler_.load_state(*state_.scaler);
+  scaler_.to(model_.device());
   model_.train();
   model_.zero_grad();
+  captured_ = make_captured_step();
   for (const auto& callback : callbacks_)
     callback->on_train_begin(state_);
   // A run that goes on has done that before its first update.
@@ -200,6 +202,7 @@ Metrics Trainer::train(const ResumeOptions& options) {
   bool goes_on = state_.global_step < state_.max_steps && !wishes().should_training_stop;
   while (goes_on)
     goes_on = train_epoch(sampler.batches(state_.data_epoch));
+  captured_.reset();
   load_best();
 
   // Speeds are those of this part of the run.

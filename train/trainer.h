@@ -11,6 +11,7 @@
 #include "optim/optimizer.h"
 #include "text/packing.h"
 #include "train/callback.h"
+#include "train/captured_step.h"
 #include "train/evaluator.h"
 #include "train/training_arguments.h"
 
@@ -36,7 +37,9 @@ class Trainer {
   // a learning_rate of 0 and a constant schedule; the rates that it found are logged. With
   // OnNonFinite::skip, updates whose gradients are not finite are left out and do not end the run.
   // On a device the losses of updates are read together, when one is logged, evaluated or saved,
-  // and at the latest after 64; until then state().loss is that of an earlier update.
+  // and at the latest after 64; until then state().loss is that of an earlier update. An update
+  // that is one batch is launched there as one graph (train/captured_step.h) once its shape has
+  // occurred, with the same results; MINIM_CUDA_GRAPHS=0 in the environment leaves that out.
   Trainer(Model& model, TrainingArguments arguments, text::Examples train_set,
           text::Examples eval_set, optim::AnyOptimizer& optimizer,
           ComputeMetrics compute_metrics = classification_metrics);
@@ -55,6 +58,8 @@ class Trainer {
   Metrics train(const ResumeOptions& options = {});
 
   const TrainerState& state() const { return state_; }
+  // Updates that were launched as one graph.
+  int64_t launched_updates() const { return launched_updates_; }
   const text::Examples& eval_set() const { return eval_set_; }
 
  private:
@@ -80,10 +85,14 @@ class Trainer {
     double loss = 0;
     Tensor norm = {};
   };
-  bool reads_at_once() const;
+  std::unique_ptr<CapturedStep> make_captured_step();
   void update(std::span<const Rows> micro_batches);
+  bool step_at_once(Update& update, optim::StepOptions options);
+  void step_there(Update& update, optim::StepOptions options);
+  bool launch_step(Update& update, std::optional<double> lr);
   Tensor backward(const Rows& rows, double share);
   Tensor loss_of(const PackedBatch& batch) const;
+  Tensor loss_of(const Tensor& logits, const Tensor& labels) const;
   void note_size(const PackedBatch& batch, const Rows& rows);
   void note_evaluation();
   double read(const MicroBatch& micro_batch);
@@ -106,7 +115,9 @@ class Trainer {
   Evaluator evaluator_;
   std::optional<DType> autocast_;
   optim::GradScaler scaler_;
-  std::vector<Update> unread_;  // updates whose losses are on the device
+  std::vector<Update> unread_;                   // updates whose losses are on the device
+  std::unique_ptr<CapturedStep> captured_ = {};  // where steps are launched as graphs
+  int64_t launched_updates_ = 0;
   std::vector<std::shared_ptr<TrainerCallback>> callbacks_;
   std::function<double(int64_t)> learning_rate_at_;
   Tensor class_weights_ = {};   // [classes]; undefined where all count alike

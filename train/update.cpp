@@ -1,6 +1,9 @@
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <limits>
+#include <string_view>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -30,11 +33,24 @@ std::string text_of(double value) {
 
 }  // namespace
 
-// Whether an update needs to know its norm on the host: to skip or to refuse, to scale the loss of
-// the next, or to show the rate that it found.
-bool Trainer::reads_at_once() const {
-  return model_.device().is_cpu() || scaler_.is_enabled() || optimizer_.finds_rate() ||
-         optimizer_.on_non_finite() != optim::OnNonFinite::apply;
+// Steps as graphs, where device, optimizer and arguments are such that they are the same.
+std::unique_ptr<CapturedStep> Trainer::make_captured_step() {
+  const char* choice = std::getenv("MINIM_CUDA_GRAPHS");
+  const std::string_view chosen = choice == nullptr ? "" : choice;
+  check(chosen.empty() || chosen == "0" || chosen == "1",
+        "trainer: MINIM_CUDA_GRAPHS is \"{}\", it must be 0 or 1", chosen);
+  if (chosen == "0" || model_.device().is_cpu() || !optimizer_.launches_together() ||
+      arguments_.gradient_accumulation_steps > 1 || arguments_.neftune_noise_alpha)
+    return nullptr;
+  return std::make_unique<CapturedStep>(
+      model_, optimizer_,
+      CapturedStepOptions{.max_grad_norm = arguments_.max_grad_norm,
+                          .on_non_finite = optim::OnNonFinite::skip,
+                          .autocast = autocast_,
+                          .scaler = &scaler_,
+                          .loss = [this](const Tensor& logits,
+                                         const Tensor& labels) { return loss_of(logits, labels); },
+                          .most_graphs = 64});
 }
 
 // One optimizer step on the mean loss over the rows of all micro-batches.
@@ -46,7 +62,6 @@ void Trainer::update(std::span<const Rows> micro_batches) {
         {.gradient_accumulation_steps = arguments_.gradient_accumulation_steps,
          .autocast = autocast_});
   });
-  const bool at_once = reads_at_once();
   Update update{.step = state_.global_step + 1};
   double total = 0;
   for (const Rows& rows : micro_batches)
@@ -56,42 +71,17 @@ void Trainer::update(std::span<const Rows> micro_batches) {
     // With class weights a micro-batch's loss is the sum over its rows, else their mean.
     const double share =
         (class_weights_.defined() ? 1.0 : double(counted_rows(train_set_, rows))) / total;
-    update.micro_batches.push_back({rows, share, model_.generator(), {}});
-    MicroBatch& last = update.micro_batches.back();
-    last.loss = backward(rows, share);
-    if (!at_once) continue;
-    update.loss += share * read(last);
-    last.loss = Tensor();  // nobody reads it again
+    update.micro_batches.push_back({rows, share, {}, {}});
   }
   bool is_left_out = false;
   optim::StepOptions options;
   if (!optimizer_.finds_rate()) options.lr = learning_rate_at_(state_.global_step);
-  const NamedTensors parameters = model_.parameters();
-  if (at_once) {
-    state_.grad_norm = scaler_.unscaled_norm(parameters);
-    check_norm(update.loss, parameters);
-    is_left_out = !std::isfinite(update.loss) || is_norm_refused();
-    // Under fp16 the scaler leaves out what is not finite, and takes note of it.
-    options.gradient_norm =
-        is_left_out ? std::numeric_limits<double>::quiet_NaN() : state_.grad_norm;
-    if (arguments_.max_grad_norm > 0)
-      options.gradient_scale = optim::clip_coefficient(state_.grad_norm, arguments_.max_grad_norm);
-  } else {
-    const double most = arguments_.max_grad_norm > 0 ? arguments_.max_grad_norm
-                                                     : std::numeric_limits<double>::max();
-    // What is not finite does not spoil the weights until it is read.
-    const auto [norm, coefficient] =
-        optim::clip_on_device(parameters, most, optim::OnNonFinite::skip);
-    update.norm = norm;
-    options.gradient_factor = coefficient;
-  }
-  const Stopwatch stepping;
-  if (!is_left_out || scaler_.is_enabled()) scaler_.step(optimizer_, options);
-  scaler_.update();
-  if (scaler_.is_enabled()) state_.scaler = scaler_.state();
-  state_.learning_rate = options.lr.value_or(optimizer_.last_lr(0).value_or(0));
-  state_.optimizer_seconds += stepping.seconds();
-  optimizer_.zero_grad();
+  const bool at_once = model_.device().is_cpu();
+  if (at_once)
+    is_left_out = step_at_once(update, options);
+  else if (!launch_step(update, options.lr))
+    step_there(update, options);
+  if (options.lr) state_.learning_rate = *options.lr;
 
   state_.global_step = update.step;
   state_.device = model_.device();
@@ -104,6 +94,77 @@ void Trainer::update(std::span<const Rows> micro_batches) {
     unread_.push_back(std::move(update));
     if (unread_.size() >= most_unread) read_losses();
   }
+}
+
+// An update whose losses and norm are known as it goes; whether it was left out.
+bool Trainer::step_at_once(Update& update, optim::StepOptions options) {
+  for (MicroBatch& micro_batch : update.micro_batches) {
+    micro_batch.generator = model_.generator();
+    micro_batch.loss = backward(micro_batch.rows, micro_batch.share);
+    update.loss += micro_batch.share * read(micro_batch);
+    micro_batch.loss = Tensor();  // nobody reads it again
+  }
+  const NamedTensors parameters = model_.parameters();
+  state_.grad_norm = scaler_.unscaled_norm(parameters);
+  check_norm(update.loss, parameters);
+  const bool is_left_out = !std::isfinite(update.loss) || is_norm_refused();
+  // Under fp16 the scaler leaves out what is not finite, and takes note of it.
+  options.gradient_norm = is_left_out ? std::numeric_limits<double>::quiet_NaN() : state_.grad_norm;
+  if (arguments_.max_grad_norm > 0)
+    options.gradient_scale = optim::clip_coefficient(state_.grad_norm, arguments_.max_grad_norm);
+  const Stopwatch stepping;
+  if (!is_left_out || scaler_.is_enabled()) scaler_.step(optimizer_, options);
+  scaler_.update();
+  if (scaler_.is_enabled()) state_.scaler = scaler_.state();
+  if (!options.lr) state_.learning_rate = optimizer_.last_lr(0).value_or(0);
+  state_.optimizer_seconds += stepping.seconds();
+  optimizer_.zero_grad();
+  return is_left_out;
+}
+
+// An update on a device, which keeps losses and norm, and leaves the weights as they are where the
+// gradients are not finite.
+void Trainer::step_there(Update& update, optim::StepOptions options) {
+  for (MicroBatch& micro_batch : update.micro_batches) {
+    micro_batch.generator = model_.generator();
+    micro_batch.loss = backward(micro_batch.rows, micro_batch.share);
+  }
+  const double most =
+      arguments_.max_grad_norm > 0 ? arguments_.max_grad_norm : std::numeric_limits<double>::max();
+  const auto [norm, coefficient] = scaler_.clip_on_device(model_.parameters(), most);
+  update.norm = norm;
+  options.gradient_factor = coefficient;
+  options.factor_tells_non_finite = true;
+  const Stopwatch stepping;
+  scaler_.step(optimizer_, options);
+  scaler_.update();
+  state_.optimizer_seconds += stepping.seconds();
+  optimizer_.zero_grad();
+}
+
+// The same as one launch; false, and nothing has happened, where it cannot be.
+bool Trainer::launch_step(Update& update, std::optional<double> lr) {
+  if (!captured_) return false;
+  // What somebody has left there belongs to the update.
+  for (const NamedTensor& parameter : model_.parameters())
+    if (parameter.tensor.grad().defined()) return false;
+  MicroBatch& only = update.micro_batches.front();
+  only.generator = model_.generator();
+  const PackedBatch batch = load_batch(train_set_, only.rows, Device::cpu());
+  const int64_t launched = captured_->launched_steps();
+  try {
+    const auto [loss, norm] = captured_->run(batch, lr, only.share);
+    // Those of a graph are written again by its next launch.
+    only.loss = loss.clone();
+    update.norm = norm.clone();
+  } catch (const CannotRecord&) {
+    captured_.reset();
+    return false;
+  }
+  launched_updates_ += captured_->launched_steps() - launched;
+  note_size(batch, only.rows);
+  state_.tokens += batch.tokens();
+  return true;
 }
 
 // Forward and backward of one micro-batch whose loss counts for `share` of the update; its own
@@ -119,11 +180,14 @@ Tensor Trainer::backward(const Rows& rows, double share) {
 
 Tensor Trainer::loss_of(const PackedBatch& batch) const {
   const Autocast precision(autocast_);
-  const Tensor logits = model_.forward(batch);
+  return loss_of(model_.forward(batch), batch.labels);
+}
+
+Tensor Trainer::loss_of(const Tensor& logits, const Tensor& labels) const {
   const double smoothing = arguments_.label_smoothing_factor;
-  if (!class_weights_.defined()) return model_.loss(logits, batch.labels, smoothing);
+  if (!class_weights_.defined()) return model_.loss(logits, labels, smoothing);
   return cross_entropy(
-      logits, batch.labels,
+      logits, labels,
       {.reduction = Reduction::sum, .label_smoothing = smoothing, .weight = class_weights_});
 }
 
@@ -170,7 +234,7 @@ bool Trainer::is_norm_refused() const {
   if (std::isfinite(state_.grad_norm)) return false;
   if (optimizer_.on_non_finite() == optim::OnNonFinite::skip) return false;
   // Halved so often, it is not the scale that makes them overflow.
-  return !scaler_.is_enabled() || scaler_.get_scale() < 1;
+  return !state_.scaler || state_.scaler->scale < 1;
 }
 
 void Trainer::check_norm(double loss, const NamedTensors& parameters) {
@@ -217,16 +281,19 @@ void Trainer::read_losses() {
     for (const MicroBatch& micro_batch : update.micro_batches)
       update.loss += micro_batch.share * read(micro_batch);
     state_.grad_norm = update.norm.item();
-    const bool is_finite = std::isfinite(update.loss) && std::isfinite(state_.grad_norm);
-    if (!is_finite && !has_patience())
+    const bool is_left_out = !std::isfinite(update.loss) || is_norm_refused();
+    if (is_left_out && !has_patience())
       stop_at(update.loss, fmt::format("the norm of all gradients, {}", state_.grad_norm));
+    if (state_.scaler)
+      state_.scaler = scaler_.updated(*state_.scaler, !std::isfinite(state_.grad_norm));
     state_.global_step = update.step;
-    if (is_finite)
-      count_loss(update.loss);
-    else
+    if (is_left_out)
       count_left_out(update.loss);
+    else
+      count_loss(update.loss);
     state_.global_step = done;
   }
+  if (optimizer_.finds_rate()) state_.learning_rate = optimizer_.last_lr(0).value_or(0);
   state_.seconds += waiting.seconds();
 }
 

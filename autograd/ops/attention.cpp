@@ -183,14 +183,16 @@ Tensor attention(const Tensor& given_q, const Tensor& given_k, const Tensor& giv
                                                offsets.data<int32_t>(), begin.data<int32_t>(),
                                                end.data<int32_t>()));
     });
+  // Work that is recorded is run again for sequences of other lengths.
+  const int64_t bound = Recording::is_recording() ? Recording::current()->rows().longest : 0;
   const Problem problem = {
       .q = convert(any_q.contiguous(), computed),
       .k = convert(any_k.contiguous(), computed),
       .v = convert(any_v.contiguous(), computed),
       .rows = {rows.query_offsets.to(device), rows.key_begin.to(device), rows.key_end.to(device)},
       .heads = heads,
-      .max_queries = longest(offsets, offsets.subspan(1)),
-      .max_keys = longest(key_begin, key_end),
+      .max_queries = std::max(longest(offsets, offsets.subspan(1)), bound),
+      .max_keys = std::max(longest(key_begin, key_end), bound),
       .dropout = dropout};
   const Tensor y = Tensor::empty_like(problem.q.get());
   const Tensor log_sum_exp = y.new_empty({y.size(0), heads}, compute_dtype(computed));

@@ -14,9 +14,12 @@ Tensor LaunchList::scratch(const Shape& shape, DType dtype) {
   return kept;
 }
 
-void LaunchList::run(const double* unless_nan) {
+void LaunchList::run(const double* unless_nan, int64_t* left_out) {
+  const AnyBucket* last = nullptr;
   for (const auto& bucket : buckets_)
-    bucket->run(device_, unless_nan);
+    if (!bucket->empty()) last = bucket.get();
+  for (const auto& bucket : buckets_)
+    bucket->run(device_, unless_nan, bucket.get() == last ? left_out : nullptr);
   scratch_used_ = 0;
 }
 

@@ -38,8 +38,12 @@ struct NumberSets {
 template <class Kernel>
 __global__ void __launch_bounds__(block_threads)
     listed_rows_kernel(const ListEntry<Kernel>* entries, int count, const NumberSets<Kernel> sets,
-                       const NumberSets<Kernel>* sets_there, const double* unless_nan) {
-  if (unless_nan != nullptr && *unless_nan != *unless_nan) return;
+                       const NumberSets<Kernel>* sets_there, const double* unless_nan,
+                       int64_t* left_out) {
+  if (unless_nan != nullptr && *unless_nan != *unless_nan) {
+    if (left_out != nullptr && blockIdx.x == 0 && threadIdx.x == 0) ++*left_out;
+    return;
+  }
   const int64_t row = blockIdx.x;
   int low = 0, high = count - 1;  // the last entry that does not begin behind the row
   while (low < high) {
@@ -69,14 +73,19 @@ class LaunchList {
     for (const auto& bucket : buckets_)
       bucket->clear();
     scratch_used_ = 0;
+    kind_ = 0;
   }
+
+  // What is added from now on shares no Numbers with what was added under another kind, also where
+  // they are equal now: in another run of a recording they may differ.
+  void set_kind(size_t kind) { kind_ = kind; }
 
   // Blocks of threads are to run the kernel for `rows` rows, after all that is added to earlier
   // stages.
   template <class Kernel>
   void add(int stage, int64_t rows, const typename Kernel::Tensors& tensors,
            const typename Kernel::Numbers& numbers) {
-    if (rows > 0) bucket<Kernel>(stage).add(rows, tensors, numbers);
+    if (rows > 0) bucket<Kernel>(stage).add(rows, tensors, numbers, kind_);
   }
 
   // Uninitialised memory for what stages hand to each other; the same from run to run where it is
@@ -84,8 +93,8 @@ class LaunchList {
   Tensor scratch(const Shape& shape, DType dtype);
 
   // Runs and forgets what was added. Where a number on the device is given and is NaN by then, the
-  // launches leave all memory as it is.
-  void run(const double* unless_nan = nullptr);
+  // launches leave all memory as it is, and the last of them counts that, if it is told where.
+  void run(const double* unless_nan = nullptr, int64_t* left_out = nullptr);
 
  private:
   struct AnyBucket {
@@ -93,8 +102,9 @@ class LaunchList {
     virtual ~AnyBucket() = default;
     AnyBucket(const AnyBucket&) = delete;
     AnyBucket& operator=(const AnyBucket&) = delete;
+    virtual bool empty() const = 0;
     virtual void clear() = 0;
-    virtual void run(Device device, const double* unless_nan) = 0;
+    virtual void run(Device device, const double* unless_nan, int64_t* left_out) = 0;
     int stage;
   };
 
@@ -107,23 +117,26 @@ class LaunchList {
     };
 
     void add(int64_t rows, const typename Kernel::Tensors& tensors,
-             const typename Kernel::Numbers& numbers) {
+             const typename Kernel::Numbers& numbers, size_t kind) {
       size_t set = launches.empty() ? sets.size() : (launches.size() - 1) * most_sets;
-      while (set < sets.size() && !(sets[set] == numbers))
+      while (set < sets.size() && !(kinds[set] == kind && sets[set] == numbers))
         ++set;
       if (set == sets.size()) {
         if (set % most_sets == 0) launches.push_back({entries.size(), 0});
         sets.push_back(numbers);
+        kinds.push_back(kind);
       }
       entries.push_back({tensors, launches.back().rows, int64_t(set) % most_sets});
       launches.back().rows += rows;
     }
+    bool empty() const override { return entries.empty(); }
     void clear() override {
       entries.clear();
       sets.clear();
+      kinds.clear();
       launches.clear();
     }
-    void run(Device device, const double* unless_nan) override {
+    void run(Device device, const double* unless_nan, int64_t* left_out) override {
       if (entries.empty()) return;
       const cudaStream_t queue = stream(device);
       Recording* const recording = Recording::current();
@@ -137,7 +150,13 @@ class LaunchList {
         store(table.raw(), entries.data(), size_t(bytes), queue);
         written = entries;
       }
-      if (recording != nullptr) written.clear();  // the table is what the last run left there
+      if (recording != nullptr) {
+        written.clear();  // the table is what the last run left there
+        uint64_t sets_of_entries = 0;
+        for (const ListEntry<Kernel>& entry : entries)
+          sets_of_entries = sets_of_entries * 31 + uint64_t(entry.set);
+        recording->same(sets_of_entries);
+      }
       const auto* first = static_cast<const ListEntry<Kernel>*>(table.raw());
       for (size_t i = 0; i < launches.size(); ++i) {
         const size_t begin = launches[i].first_entry;
@@ -152,13 +171,15 @@ class LaunchList {
         if (!replays)
           launch(listed_rows_kernel<Kernel>,
                  {.blocks = {launches[i].rows}, .threads = {block_threads}, .stream = queue},
-                 first + begin, int(end - begin), chosen, there, unless_nan);
+                 first + begin, int(end - begin), chosen, there, unless_nan,
+                 i + 1 == launches.size() ? left_out : nullptr);
       }
       clear();
     }
 
     std::vector<ListEntry<Kernel>> entries, written;  // of this run, and in the table
     std::vector<typename Kernel::Numbers> sets;       // sixteen for each launch
+    std::vector<size_t> kinds;                        // of the sets
     std::vector<Launch> launches;
     Tensor table;
   };
@@ -178,7 +199,7 @@ class LaunchList {
   Device device_;
   std::vector<std::unique_ptr<AnyBucket>> buckets_;  // by stage
   std::vector<Tensor> scratch_;
-  size_t scratch_used_ = 0;
+  size_t scratch_used_ = 0, kind_ = 0;
 };
 
 }  // namespace minim::cuda

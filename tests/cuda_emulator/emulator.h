@@ -81,6 +81,9 @@ class Collect {
 // Why the last call of this thread that failed did, in more words than its code.
 std::string explanation();
 
+// So many of the calls to come that make executable graphs fail, as for want of memory.
+void fail_graphs(int calls);
+
 // Device and pinned memory, streams, events and graphs that nobody freed, a line each.
 std::vector<std::string> leaks();
 

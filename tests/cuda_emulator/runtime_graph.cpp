@@ -32,6 +32,8 @@ cudaError_t no_graph() {
   return fail_with(cudaErrorInvalidValue, "the graph does not exist (any more)");
 }
 
+int failing = 0;  // of the calls to come
+
 // Is every node one that the last node of the stream comes after?
 bool all_joined(const Capture& capture, const std::vector<size_t>& tail) {
   std::vector<bool> joined(capture.graph.nodes.size());
@@ -52,6 +54,10 @@ std::vector<std::string> live_graphs() {
   std::vector<std::string> lines(graphs().size(), "graph");
   lines.resize(lines.size() + executables().size(), "executable graph");
   return lines;
+}
+
+void fail_graphs(int calls) {
+  failing = calls;
 }
 
 void reset_graphs() {
@@ -131,6 +137,10 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t handle
   if (call.error() != cudaSuccess) return call.error();
   const Graph* graph = find(graphs(), handle);
   if (graph == nullptr) return no_graph();
+  if (failing > 0) {
+    --failing;
+    return fail_with(cudaErrorMemoryAllocation, "the call was told to fail");
+  }
   auto made = std::make_unique<Executable>();
   made->graph = *graph;
   size_t branches = 0;

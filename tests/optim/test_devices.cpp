@@ -6,6 +6,7 @@
 #include "optim/adam8bit.h"
 #include "optim/adamw.h"
 #include "optim/clip.h"
+#include "optim/grad_scaler.h"
 #include "optim/make_optimizer.h"
 #include "optim/moments.h"
 #include "optim/sgd.h"
@@ -294,6 +295,63 @@ TEST_CASE("norms, clipping and the search for what is not finite work on a devic
   const auto optimizer = make("adamw", there);
   optimizer->set_on_non_finite(OnNonFinite::skip);
   CHECK_FALSE(optimizer->step());
+}
+
+// Nobody waits for the device in between: what it left out is known when the state is read.
+TEST_CASE("every rule: a scale on a device, and steps that it leaves out, are those of the CPU" *
+          needs_device) {
+  const bool overflows[] = {true, false, true, true, false, false, false, true, false};
+  std::vector<std::string> all;
+  for (const std::string_view name : optimizer_names())
+    all.emplace_back(name);
+  all.emplace_back("adafactor relative_step=true,warmup_init=true");
+  for (const std::string& entry : all) {
+    CAPTURE(entry);
+    const std::string name = entry.substr(0, entry.find(' '));
+    const std::string options = name == entry ? "" : entry.substr(name.size() + 1);
+    const std::optional<double> lr = options.empty() ? std::optional(0.01) : std::nullopt;
+    const NamedTensors here = parameters(cpu), there = parameters(gpu);
+    const auto expected = make(name, here, options), got = make(name, there, options);
+    GradScaler of_cpu({.init_scale = 8, .growth_interval = 3}), of_gpu = of_cpu;
+    of_gpu.to(gpu);
+    CHECK(of_gpu.scale(Tensor::full({}, 0.5, DType::f32, gpu)).item() == 4);
+    for (int step = 0; step < 9; ++step) {
+      give_gradients(here, 4);
+      give_gradients(there, 4);
+      if (overflows[step])
+        for (const NamedTensors& parameters : {here, there})
+          Tensor(parameters[0].tensor)
+              .set_grad(parameters[0].tensor.new_full({40, 33}, INFINITY, DType::f32));
+      const double norm = of_cpu.unscaled_norm(here);
+      of_cpu.step(
+          *expected,
+          {.lr = lr, .gradient_scale = clip_coefficient(norm, 20.0), .gradient_norm = norm});
+      of_cpu.update();
+      const Clipping clipping = of_gpu.clip_on_device(there, 20.0);
+      of_gpu.step(*got, {.lr = lr, .gradient_factor = clipping.coefficient});
+      of_gpu.update();
+    }
+    CHECK(of_gpu.state() == of_cpu.state());
+    CHECK(of_gpu.skipped_steps() == 4);
+    // The bounds of ten steps, above; corrections are computed there, an ulp of f64 away at most.
+    const double bound = name.starts_with("adafactor") ? 2e-5 : 2e-6;
+    CHECK(difference(here, there) <= bound);
+    CHECK(difference(*expected, *got) <= bound);
+    CHECK(got->last_lr(0).has_value() == expected->last_lr(0).has_value());
+
+    // Read before it was known, a state is that of the steps that were made.
+    give_gradients(there, 4);
+    const Tensor nan = Tensor::full({1}, NAN, DType::f64, gpu);
+    NamedTensors before = got->state_dict();
+    for (NamedTensor& kept : before)
+      kept.tensor = kept.tensor.clone();
+    got->set_on_non_finite(OnNonFinite::skip);
+    CHECK(got->step({.lr = lr, .gradient_factor = nan, .factor_tells_non_finite = true}));
+    CHECK(got->skipped_steps() == 1);
+    const NamedTensors after = got->state_dict();
+    for (size_t i = 0; i < after.size(); ++i)
+      CHECK(after[i].tensor.to_vector<double>() == before[i].tensor.to_vector<double>());
+  }
 }
 
 TEST_CASE("an optimizer's parameters are on one device, and so is the factor" * needs_device) {

@@ -31,4 +31,40 @@ TEST_CASE(
   CHECK(emulator::statistics().allocations == before.allocations);
 }
 
+TEST_CASE("a graph on a device that cannot be kept leaves all as it was, counts of steps too") {
+  for (const std::string_view rule : {"adamw", "adafactor"}) {
+    Training one_by_one(rule), launched(rule);
+    CapturedStep step(launched.model, *launched.optimizer, {.tokens_multiple = 64});
+    const std::vector<PackedBatch> all = batches();
+    CHECK(one_by_one.eager(all[0], 0.01) == values_of(step.run(all[0], 0.01)));
+    emulator::fail_graphs(1);
+    std::string told;
+    try {
+      step.run(all[1], 0.02);
+    } catch (const train::CannotRecord& error) {
+      told = error.what();
+    }
+    CHECK(told.starts_with("graph: the work cannot be kept: "));
+    CHECK(one_by_one.weights() == launched.weights());
+    CHECK(one_by_one.state() == launched.state());
+    CHECK(one_by_one.model.generator().offset == launched.model.generator().offset);
+    for (size_t i = 1; i < 4; ++i)
+      CHECK(one_by_one.eager(all[i], rate(i)) == values_of(step.run(all[i], rate(i))));
+    CHECK(step.launched_steps() == 3);
+    CHECK(one_by_one.weights() == launched.weights());
+    CHECK(one_by_one.state() == launched.state());
+  }
+}
+
+TEST_CASE("a Trainer on a device goes on without graphs where they cannot be kept") {
+  const auto run = [](int failures) {
+    emulator::fail_graphs(failures);
+    Run made({.per_device_train_batch_size = 4, .max_steps = 6}, small_set(24), {}, 0.1, device);
+    made.trainer.train();
+    CHECK((made.trainer.launched_updates() > 0) == (failures == 0));
+    return made.weights();
+  };
+  CHECK(run(1) == run(0));
+}
+
 }  // namespace minim::test

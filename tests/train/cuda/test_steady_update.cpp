@@ -15,32 +15,55 @@ struct Counts : train::TrainerCallback {
   std::vector<uint64_t> waits, allocations;
 };
 
+// Micro-batches of unequal sizes too.
+TrainingArguments sixty_steps(train::Precision precision, int64_t accumulation) {
+  return {.per_device_train_batch_size = 4,
+          .max_steps = 60,
+          .gradient_accumulation_steps = accumulation,
+          .precision = precision,
+          .logging_steps = 15};
+}
+
+void check_steady(std::string_view rule, TrainingArguments arguments,
+                  optim::OnNonFinite on_non_finite = optim::OnNonFinite::apply) {
+  CAPTURE(rule);
+  CAPTURE(int(arguments.precision));
+  CAPTURE(arguments.gradient_accumulation_steps);
+  const bool finds_rate = rule == "adafactor";
+  if (finds_rate) {
+    arguments.learning_rate = 0;
+    arguments.lr_scheduler_type = "constant";
+  }
+  DistilBertForSequenceClassification model(small_config(0.1), {.device = Device::cuda()});
+  const auto optimizer =
+      optim::make_optimizer(rule, optim::decay_groups(model, 0.01),
+                            {.learning_rate = arguments.learning_rate,
+                             .optim_args = rule == "adam8bit" ? "min_8bit_size=64"
+                                           : finds_rate ? "scale_parameter=true,relative_step=true"
+                                                        : ""});
+  optimizer->set_on_non_finite(on_non_finite);
+  Trainer trainer(model, arguments, small_set(20), {}, *optimizer);
+  const auto counts = std::make_shared<Counts>();
+  trainer.add_callback(counts);
+  trainer.train();
+  REQUIRE(counts->waits.size() == 60);
+  // The last update is logged, the first epochs bring the pool what it needs, and the graphs.
+  CHECK(counts->waits[58] == counts->waits[45]);
+  CHECK(counts->allocations[58] == counts->allocations[45]);
+  CHECK(counts->waits[59] > counts->waits[58]);
+  CHECK((trainer.launched_updates() > 40) == (arguments.gradient_accumulation_steps == 1));
+}
+
 TEST_CASE("a Trainer's updates between two logs neither wait for the device nor ask for memory") {
-  const Device device = Device::cuda();
-  for (const train::Precision precision : {train::Precision::fp32, train::Precision::bf16})
-    for (const std::string_view name : {"adamw", "adafactor", "adam8bit"}) {
-      CAPTURE(name);
-      DistilBertForSequenceClassification model(small_config(0.1), {.device = device});
-      const auto optimizer =
-          optim::make_optimizer(name, optim::decay_groups(model, 0.01),
-                                {.optim_args = name == "adam8bit" ? "min_8bit_size=64" : ""});
-      // Micro-batches of unequal sizes too.
-      Trainer trainer(model,
-                      {.per_device_train_batch_size = 4,
-                       .max_steps = 60,
-                       .gradient_accumulation_steps = 2,
-                       .precision = precision,
-                       .logging_steps = 15},
-                      small_set(20), {}, *optimizer);
-      const auto counts = std::make_shared<Counts>();
-      trainer.add_callback(counts);
-      trainer.train();
-      REQUIRE(counts->waits.size() == 60);
-      // The last update is logged, the first epochs bring the pool what it needs.
-      CHECK(counts->waits[58] == counts->waits[45]);
-      CHECK(counts->allocations[58] == counts->allocations[45]);
-      CHECK(counts->waits[59] > counts->waits[58]);
-    }
+  using enum train::Precision;
+  check_steady("adam8bit", sixty_steps(fp32, 1));
+  check_steady("adamw", sixty_steps(fp16, 1));
+  check_steady("adamw", sixty_steps(bf16, 2));
+  check_steady("adam8bit", sixty_steps(fp16, 2));
+  // Rates that the rule finds.
+  check_steady("adafactor", sixty_steps(bf16, 1));
+  check_steady("adafactor", sixty_steps(fp16, 2), optim::OnNonFinite::skip);
+  check_steady("adamw", sixty_steps(fp32, 2), optim::OnNonFinite::refuse);
 }
 
 }  // namespace
