@@ -18,11 +18,12 @@ th, td { padding: 0.25rem 0.65rem; text-align: right; border-bottom: 1px solid #
 th { font-weight: 600; white-space: normal; vertical-align: bottom; } th:first-child, td:first-child { text-align: left; padding-left: 0; }
 .prose th, .prose td { text-align: left; white-space: normal; }
 .prose td + td { min-width: 3rem; } .prose td:last-child { min-width: 16rem; }
-.named td:first-child { white-space: normal; }
+.named td:first-child { white-space: normal; min-width: 8rem; padding-left: 50px;
+  text-indent: -50px; }
 .last-left th:last-child, .last-left td:last-child { text-align: left; }
 .wide { overflow-x: auto; } .unseen { visibility: hidden; }
 .plots { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 480px), 1fr));
-  gap: 1.2rem 0; align-items: start; }
+  gap: 1.2rem 0.8rem; align-items: start; }
 .tiles { display: flex; flex-wrap: wrap; gap: 0.4rem 2.4rem; margin: 1rem 0; padding: 0; }
 .tiles div { min-width: 6rem; } .tiles b { display: block; font-size: 1.35rem; font-weight: 600; }
 .bar { display: block; height: 6px; margin: 3px 0; background: var(--s0); min-width: 1px; }

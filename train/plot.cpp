@@ -313,7 +313,7 @@ std::string Plot::axes() const {
 
 std::string Plot::svg() const {
   // The legend in rows, its columns as wide as the longest name needs.
-  constexpr double sample = 34, apart = 14;
+  constexpr double sample = 34, apart = 13;
   constexpr size_t longest = 60;  // characters
   double column = 0;
   for (const Key& key : legend_)
