@@ -51,7 +51,8 @@ class MeanLoss {
 std::string collapse_warning(const EvalPrediction& prediction,
                              const std::vector<std::string>& labels) {
   const bool has_classes = prediction.label_ids.defined() && prediction.label_ids.rank() == 1 &&
-                           !is_floating(prediction.label_ids.dtype());
+                           !is_floating(prediction.label_ids.dtype()) &&
+                           prediction.predictions.size(1) > 1;
   if (!has_classes || !all_finite(prediction.predictions)) return "";
   const ConfusionMatrix matrix = confusion_matrix(prediction);
   const int64_t rows = matrix.total();

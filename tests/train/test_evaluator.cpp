@@ -126,7 +126,10 @@ TEST_CASE("predictions that are all of one class are told, beside what that is w
   CHECK(warning({0, 1, 0, 1}, {1, 1}).empty());           // and rightly so
   CHECK(warning({0, NAN, 0, 1}, {0, 1}).empty());
   CHECK(warning({0, 1, 0, 1}, {-100, -100}).empty());
-  // Numbers are no classes.
+  // Numbers are no classes, whole ones neither.
+  CHECK(
+      train::collapse_warning({Tensor::full({2, 1}, 1), Tensor::from<int64_t>({3, 4}, {2})}, {"x"})
+          .empty());
   CHECK(train::collapse_warning({Tensor::full({2, 1}, 1), Tensor::full({2}, 1)}, {"x"}).empty());
 }
 
