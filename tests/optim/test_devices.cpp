@@ -33,7 +33,8 @@ std::unique_ptr<AnyOptimizer> make(std::string_view name, const NamedTensors& pa
   groups[1].weight_decay = 0.02;
   if (name.ends_with("8bit") && options.empty()) options = "min_8bit_size=200";
   if (name == "sgd" && options.empty()) options = "momentum=0.9";
-  return make_optimizer(name, groups, {.learning_rate = 0.01, .optim_args = options});
+  const double rate = options.starts_with("relative_step") ? 0 : 0.01;
+  return make_optimizer(name, groups, {.learning_rate = rate, .optim_args = options});
 }
 
 // Shapes that are cut in every way: parts of a chunk, several chunks, stacks of matrices, rows

@@ -16,12 +16,12 @@ struct Counts : train::TrainerCallback {
 };
 
 // Micro-batches of unequal sizes too.
-TrainingArguments sixty_steps(train::Precision precision, int64_t accumulation) {
+TrainingArguments forty_steps(train::Precision precision, int64_t accumulation) {
   return {.per_device_train_batch_size = 4,
-          .max_steps = 60,
+          .max_steps = 40,
           .gradient_accumulation_steps = accumulation,
           .precision = precision,
-          .logging_steps = 15};
+          .logging_steps = 10};
 }
 
 void check_steady(std::string_view rule, TrainingArguments arguments,
@@ -46,24 +46,24 @@ void check_steady(std::string_view rule, TrainingArguments arguments,
   const auto counts = std::make_shared<Counts>();
   trainer.add_callback(counts);
   trainer.train();
-  REQUIRE(counts->waits.size() == 60);
+  REQUIRE(counts->waits.size() == 40);
   // The last update is logged, the first epochs bring the pool what it needs, and the graphs.
-  CHECK(counts->waits[58] == counts->waits[45]);
-  CHECK(counts->allocations[58] == counts->allocations[45]);
-  CHECK(counts->waits[59] > counts->waits[58]);
-  CHECK((trainer.launched_updates() > 40) == (arguments.gradient_accumulation_steps == 1));
+  CHECK(counts->waits[38] == counts->waits[30]);
+  CHECK(counts->allocations[38] == counts->allocations[30]);
+  CHECK(counts->waits[39] > counts->waits[38]);
+  CHECK((trainer.launched_updates() > 30) == (arguments.gradient_accumulation_steps == 1));
 }
 
 TEST_CASE("a Trainer's updates between two logs neither wait for the device nor ask for memory") {
   using enum train::Precision;
-  check_steady("adam8bit", sixty_steps(fp32, 1));
-  check_steady("adamw", sixty_steps(fp16, 1));
-  check_steady("adamw", sixty_steps(bf16, 2));
-  check_steady("adam8bit", sixty_steps(fp16, 2));
+  check_steady("adam8bit", forty_steps(fp32, 1));
+  check_steady("adamw", forty_steps(fp16, 1));
+  check_steady("adamw", forty_steps(bf16, 2));
+  check_steady("adam8bit", forty_steps(fp16, 2));
   // Rates that the rule finds.
-  check_steady("adafactor", sixty_steps(bf16, 1));
-  check_steady("adafactor", sixty_steps(fp16, 2), optim::OnNonFinite::skip);
-  check_steady("adamw", sixty_steps(fp32, 2), optim::OnNonFinite::refuse);
+  check_steady("adafactor", forty_steps(bf16, 1));
+  check_steady("adafactor", forty_steps(fp16, 2), optim::OnNonFinite::skip);
+  check_steady("adamw", forty_steps(fp32, 2), optim::OnNonFinite::refuse);
 }
 
 }  // namespace
