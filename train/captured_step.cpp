@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <limits>
 #include <list>
-#include <set>
 #include <utility>
 #include <vector>
 
@@ -52,7 +51,7 @@ struct Bucket {
   bool has_token_types, is_weighted;
   int64_t labels;
   DType label_dtype;
-  auto operator<=>(const Bucket&) const = default;
+  bool operator==(const Bucket&) const = default;
 };
 
 // The longest sequence, rounded up.
@@ -100,7 +99,7 @@ struct CapturedStep::State {
   Device device = model.device();
   memory::Segment segment{device};
   Layout layout = {};
-  std::set<Bucket> seen = {};
+  std::vector<Bucket> seen = {};
   std::list<Recorded> recorded = {};  // used last comes first
   int64_t launched = 0;
 
@@ -329,7 +328,8 @@ CapturedStep::Result CapturedStep::run(const PackedBatch& batch, std::optional<d
   auto found = std::ranges::find(s.recorded, bucket, &Recorded::bucket);
   if (found == s.recorded.end()) {
     // The first time, whatever is kept from step to step gets its memory.
-    if (s.seen.insert(bucket).second) {
+    if (std::ranges::find(s.seen, bucket) == s.seen.end()) {
+      s.seen.push_back(bucket);
       Result result = s.run_one_by_one(batch, lr, weight);
       if (s.recorded.empty()) s.layout = s.layout_now();
       return result;
