@@ -21,7 +21,7 @@ struct TokenCache {
 // A labelled data file whose tokens are in another file, for files larger than memory and for not
 // tokenizing them again: the same examples as encode_dataset() gives. The other file's name has a
 // hash of the text, of all that its tokens depend on, and of the format; what is there under that
-// name is taken only if it is whole. Memory grows by some 40 bytes for each row, and by each
+// name is taken only if it is whole. Memory grows by less than 100 bytes for each row, and by each
 // distinct label, but not by the text, of which some MiB are resident at a time.
 class CachedDataset {
  public:
