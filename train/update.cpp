@@ -206,12 +206,13 @@ void Trainer::note_size(const PackedBatch& batch, const Rows& rows) {
 void Trainer::note_evaluation() {
   LargestBatch& most = state_.largest_eval_batch;
   state_.eval_rows = int64_t(eval_set_.sequences.size());
+  text::TokenSequence buffer;
   most.sequences = std::min(arguments_.per_device_eval_batch_size, state_.eval_rows);
   for (int64_t first = 0; first < state_.eval_rows; first += most.sequences) {
     int64_t tokens = 0;
     const int64_t end = std::min(first + most.sequences, state_.eval_rows);
     for (int64_t row = first; row < end; ++row) {
-      const text::TokenSequence& sequence = eval_set_.sequences[size_t(row)];
+      const text::TokenSequence& sequence = eval_set_.sequences.read(size_t(row), buffer);
       const auto length = int64_t(sequence.input_ids.size());
       tokens += length;
       most.longest = std::max(most.longest, length);

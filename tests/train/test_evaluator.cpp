@@ -67,12 +67,12 @@ TEST_CASE("label smoothing is in eval_loss, and the loss without it stands besid
 
 TEST_CASE("rows without a label count for nothing in the evaluation loss") {
   const auto model = small_model();
-  text::Examples set = small_set(8), labelled = small_set(8);
+  text::Examples set = small_set(8), labelled = {};
   auto labels = set.labels.to_vector<int64_t>();
   for (size_t i = 2; i < 8; ++i)
     labels[i] = -100;  // batches of three: one with two labels, two with none
   set.labels = Tensor::from(labels, {8});
-  labelled.sequences.resize(2);
+  labelled.sequences = {set.sequences[0], set.sequences[1]};
   labelled.labels = Tensor::from<int64_t>({labels[0], labels[1]}, {2});
   const auto loss = [&](const text::Examples& of, int64_t batch_size) {
     return value_of(Evaluator(model, batch_size, nullptr).evaluate(of).metrics, "eval_loss");
