@@ -12,7 +12,7 @@ namespace {
 Dataset read_all(RowReader& reader) {
   std::vector<Row> rows;
   for (Row row; reader.next(row);)
-    rows.push_back(std::move(row));
+    rows.push_back(std::exchange(row, {}));
   Dataset data = reader.about();
   data.rows = std::move(rows);
   return data;

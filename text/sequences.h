@@ -22,7 +22,9 @@ struct TokenSequence {
 class Sequences {
  public:
   Sequences() = default;
-  Sequences(std::vector<TokenSequence> all) : owned_(std::move(all)) {}
+  // Implicit, as a vector stands for its sequences.
+  Sequences(std::vector<TokenSequence> all)  // NOLINT(google-explicit-constructor)
+      : owned_(std::move(all)) {}
   Sequences(std::initializer_list<TokenSequence> all) : owned_(all) {}
   // These rows of a file, in that order.
   Sequences(std::shared_ptr<const TokenFile> file, std::vector<int64_t> rows);
@@ -37,7 +39,7 @@ class Sequences {
   int64_t length(size_t i) const;
 
   // For those in memory alone.
-  operator std::span<const TokenSequence>() const;
+  operator std::span<const TokenSequence>() const;  // NOLINT(google-explicit-constructor)
   void reserve(size_t n) { owned_.reserve(n); }
   void push_back(TokenSequence sequence) { emplace_back() = std::move(sequence); }
   TokenSequence& emplace_back();

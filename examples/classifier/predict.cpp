@@ -5,6 +5,7 @@
 #include <numeric>
 #include <poll.h>
 #include <unistd.h>
+#include <utility>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -303,7 +304,7 @@ void predict_file(const SavedClassifier& saved, const PredictOptions& options,
   for (bool more = true; more;) {
     part.rows.clear();
     for (text::Row row; part.rows.size() < rows && (more = left > 0 && reader.next(row)); --left)
-      part.rows.push_back(std::move(row));
+      part.rows.push_back(std::exchange(row, {}));
     if (!part.rows.empty()) predict(saved, part, options.batch_size, writer);
   }
   print_notes(reader.about().warnings);

@@ -103,7 +103,7 @@ std::vector<std::string> TaskData::texts() const {
   text::RowReader reader(path_, options_.dataset_options(role_, type_));
   for (text::Row row; next != cached_->rows().end() && reader.next(row); ++i) {
     if (i != *next) continue;
-    chosen.rows.push_back(std::move(row));
+    chosen.rows.push_back(std::exchange(row, {}));
     ++next;
   }
   return train::texts_of(chosen);
