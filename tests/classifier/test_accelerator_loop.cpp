@@ -24,7 +24,7 @@ std::string every(int64_t n, const std::string& path) {
 
 TEST_CASE("a loop of one's own trains the Trainer's bits on banking77") {
   const TemporaryFolder folder;
-  write_whole_file(folder / "train.csv", every(100, MINIM_EXAMPLES "/banking77/train.csv"));
+  write_whole_file(folder / "train.csv", every(60, MINIM_EXAMPLES "/banking77/train.csv"));
   write_whole_file(folder / "test.csv", every(100, MINIM_EXAMPLES "/banking77/test.csv"));
   for (const std::string optimizer : {"adamw", "adafactor", "adam8bit"}) {
     CAPTURE(optimizer);
