@@ -40,13 +40,13 @@ TEST_CASE("a run on a device ends where one on the CPU does" * needs_device) {
 }
 
 TEST_CASE("losses that are read later are the same, and the run too" * needs_device) {
-  const auto logs_every = [](int64_t steps) {
+  const auto logs_every = [](double steps) {
     Run run({.per_device_train_batch_size = 4, .max_steps = 12, .logging_steps = steps},
             small_set(24), {}, 0.1, device);
     run.trainer.train();
     double sum = 0;
     for (const Metrics& log : run.recorder->logs)
-      sum += value_of(log, "loss") * double(steps);
+      sum += value_of(log, "loss") * steps;
     return std::pair(sum, run.weights());
   };
   const auto [each, weights] = logs_every(1);
