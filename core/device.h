@@ -45,6 +45,8 @@ UsableDevice usable_device(std::string_view text);
 
 namespace cuda {
 
+// Whether this build has the CUDA backend.
+bool is_built();
 // CUDA devices that can be used; 0 where there is none.
 int device_count();
 // Why there is none: "this build has no CUDA; ..", "no CUDA driver is found", ..; else empty.

@@ -1,6 +1,6 @@
 #pragma once
 
-#if defined(MINIM_WITH_CUDA) && !defined(__CUDACC__) && !defined(MINIM_CUDA_EMULATED)
+#if defined(MINIM_HOST_ONLY)
 #error "This file launches kernels: list it in kernel_sources, so that nvcc compiles it."
 #endif
 

@@ -5,13 +5,6 @@
 
 #include "core/parallel.h"
 
-#if defined(MINIM_WITH_CUDA)
-namespace minim::cuda {
-template <class T>
-void multiply(Device device, const Product<T>& product);  // core/cuda/product.cpp
-}
-#endif
-
 namespace minim {
 
 namespace {
@@ -45,14 +38,10 @@ void multiply_on_cpu(const Product<T>& p) {
 }  // namespace
 
 template <class T>
-void multiply([[maybe_unused]] Device device, const Product<T>& product) {
-#if defined(MINIM_WITH_CUDA)
-  if (device.is_cuda()) {
+void multiply(Device device, const Product<T>& product) {
+  if (device.is_cuda())
     cuda::multiply(device, product);
-    return;
-  }
-#endif
-  if constexpr (std::is_same_v<T, Compute<T>>)
+  else if constexpr (std::is_same_v<T, Compute<T>>)
     multiply_on_cpu(product);
   else
     fail("multiply: the cpu needs f32 or f64, got {}", name_of(dtype_of<T>));

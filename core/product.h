@@ -36,6 +36,12 @@ struct Product {
 template <class T>
 void multiply(Device device, const Product<T>& product);
 
+namespace cuda {
+// The same on a CUDA device.
+template <class T>
+void multiply(Device device, const Product<T>& product);
+}  // namespace cuda
+
 // The dtype in which a device multiplies matrices of another: the CPU widens f16 and bf16 to f32.
 inline DType product_dtype(DType dtype, Device device) {
   const bool wide = device.is_cuda() || dtype == DType::f64;

@@ -2,8 +2,9 @@
 
 build_packages=(g++ meson ninja-build pkg-config libfmt-dev libutf8proc-dev libeigen3-dev
                 nlohmann-json3-dev libcli11-dev)
+# ccache compiles once what build folders have in common.
 # clang builds what is tested with sanitizers, in half of g++'s time; libclang-rt-14-dev has them.
-test_packages=("${build_packages[@]}" doctest-dev clang clang-tidy clang-format libclang-rt-14-dev
+test_packages=("${build_packages[@]}" doctest-dev ccache clang clang-tidy clang-format libclang-rt-14-dev
                libomp-dev python3)
 
 # Installs those of the given Debian packages that are missing; asks nothing, says what it does.

@@ -168,6 +168,10 @@ constexpr Backend backend_of_cuda = {
 
 }  // namespace
 
+bool cuda::is_built() {
+  return true;
+}
+
 int cuda::device_count() {
   return find_devices().count;
 }

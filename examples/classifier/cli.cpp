@@ -157,11 +157,8 @@ void add_device_option(CLI::App& verb, std::string& device) {
 
 Device choose_device(const std::string& name) {
   const UsableDevice usable = usable_device(name);
-#if defined(MINIM_WITH_CUDA)
-  const bool expected = false;
-#else
-  const bool expected = name == "auto";  // who builds without CUDA knows what is used
-#endif
+  // Who builds without CUDA knows what is used.
+  const bool expected = name == "auto" && !cuda::is_built();
   if (!usable.why_not.empty() && !expected) print_notes({usable.why_not});
   return usable.device;
 }
