@@ -44,21 +44,23 @@ class Step {
   // One micro-batch, as Trainer::backward. The loss is multiplied by its share of an update, and
   // then by a GradScaler's scale.
   void backward(bool has_share, bool has_scale) {
-    const Shadow data = books.hold(bytes_of_batch(), Category::data, "batch");
+    const Shadow data = books.hold(bytes_of_inputs() + bytes_of_labels(), Category::data, "batch");
     const Shadow loss = loss_of(forward());
     const Shadow shared = has_share ? books.scale(loss, "loss") : loss;
     books.backward(has_scale ? books.scale(shared, "loss") : shared);
   }
 
-  // As Evaluator::evaluate: a batch, then the loss of all rows in f64.
-  void evaluate(int64_t rows) {
-    const int64_t labels = model_.config.num_labels();
-    const Shadow logits = books.hold(4 * rows * labels, Category::data, "logits");
-    {
-      const Shadow data = books.hold(bytes_of_batch(), Category::data, "batch");
-      forward();
-    }
-    loss_of(books.make(rows, labels, "logits in f64", DType::f64));
+  // As Evaluator::evaluate: a batch, then, with nothing but its labels and logits left, its loss in
+  // f64. That without label smoothing follows and takes no more.
+  void evaluate(int64_t rows, bool keeps_logits) {
+    const int64_t row_bytes = keeps_logits ? 4 * model_.config.num_labels() : 0;
+    const Shadow all = books.hold(rows * row_bytes, Category::data, "logits of all rows");
+    const Shadow labels = books.hold(bytes_of_labels(), Category::data, "labels");
+    const Shadow logits = [&] {
+      const Shadow inputs = books.hold(bytes_of_inputs(), Category::data, "inputs");
+      return forward();
+    }();
+    loss_of(books.to(logits, DType::f64, "logits in f64"));
   }
 
   // Blocks of gradient_norm()'s sums, the largest of all parameters.
@@ -71,11 +73,11 @@ class Step {
   Rehearsal books;
 
  private:
-  int64_t bytes_of_batch() const {
-    const DistilBertConfig& config = model_.config;
-    const bool class_ids = is_classification();
-    return 4 * batch_.tokens * (batch_.token_types ? 3 : 2) + 4 * (2 * batch_.sequences + 1) +
-           batch_.sequences * (class_ids ? 8 : 4 * config.num_labels());
+  int64_t bytes_of_inputs() const {
+    return 4 * batch_.tokens * (batch_.token_types ? 3 : 2) + 4 * (2 * batch_.sequences + 1);
+  }
+  int64_t bytes_of_labels() const {
+    return batch_.sequences * (is_classification() ? 8 : 4 * model_.config.num_labels());
   }
 
   bool is_classification() const {
@@ -276,7 +278,7 @@ EvaluationMemory rehearse_evaluation(const DistilBertForSequenceClassification& 
         batch.sequences, rows);
   Step step(model, batch,
             {.threads = options.threads, .autocast = options.autocast, .training = false});
-  step.evaluate(rows);
+  step.evaluate(rows, options.keeps_logits);
   const Rehearsal& books = step.books;
   return {.activations = books.peak(Category::activations).bytes,
           .workspace = books.peak(Category::workspace).bytes,

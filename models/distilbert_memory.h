@@ -33,6 +33,7 @@ struct StepOptions {
   // In what forward and backward compute under an Autocast, as the CPU does it; none: f32. The loss
   // of f16 is scaled.
   std::optional<DType> autocast = {};
+  bool keeps_logits = true;  // an evaluation: those of all rows, which metrics are computed from
 };
 
 // Bytes of a training step as train::Trainer does it. Peaks are of the whole step. What Eigen
@@ -53,9 +54,9 @@ struct StepMemory {
 
 // Bytes of an evaluation as train::Evaluator does it; peaks of the whole of it.
 struct EvaluationMemory {
-  int64_t activations = 0;  // of a batch, or of the loss of all rows in f64
+  int64_t activations = 0;  // of a batch, or of its loss in f64
   int64_t workspace = 0;
-  int64_t data = 0;      // of a batch, and the logits of all rows
+  int64_t data = 0;      // of a batch, and the logits of all rows where they are kept
   int64_t casts = 0;     // of parameters in autocast's dtype
   int64_t together = 0;  // of the sum of activations, workspace and data
 };

@@ -35,9 +35,11 @@ struct TrainerState {
   Device device;                 // of the model
   int64_t optimizer_state_bytes = 0;
   LargestBatch largest_batch;  // of this part of the run
-  // The same of its evaluations, and the rows of one; none before the first.
+  // The same of its evaluations, the rows of one, and whether it keeps their logits for metrics;
+  // none before the first.
   LargestBatch largest_eval_batch;
   int64_t eval_rows = 0;
+  bool eval_keeps_logits = true;
   int64_t label_bytes = 0;  // of the labels of all rows
   // Where the next update finds its rows: an epoch of the sampler, and a batch of it.
   int64_t data_epoch = 0, data_batch = 0;

@@ -80,7 +80,7 @@ Evaluator::Evaluator(const Model& model, int64_t batch_size, ComputeMetrics comp
       label_smoothing_(label_smoothing) {}
 
 // Calls `each_batch` with the logits of a batch on the device, its rows and their labels on the
-// CPU.
+// CPU. Nothing else of the batch is kept until then.
 void Evaluator::run(const text::Examples& set,
                     const std::function<void(const Tensor&, const std::vector<int64_t>&,
                                              const Tensor&)>& each_batch) const {
@@ -91,13 +91,15 @@ void Evaluator::run(const text::Examples& set,
       {.batch_size = batch_size_, .strategy = text::SamplingStrategy::sequential});
   const memory::Scope data(memory::Category::data);
   for (const std::vector<int64_t>& rows : sampler.batches(0)) {
-    const PackedBatch batch = text::pack(set, rows);
+    Tensor labels;
     const auto logits = [&] {
+      const PackedBatch batch = text::pack(set, rows);
+      labels = batch.labels;
       const memory::Scope forward(memory::Category::activations);
       const Autocast precision(autocast_);
       return model_.forward(batch.to(model_.device()));
     }();
-    each_batch(logits, rows, batch.labels);
+    each_batch(logits, rows, labels);
   }
 }
 
@@ -124,6 +126,7 @@ Evaluation Evaluator::evaluate(const text::Examples& set) const {
   // In f64: a mean over the rows, not over means of batches.
   MeanLoss loss, unsmoothed;
   run(set, [&](const Tensor& part, const std::vector<int64_t>& rows, const Tensor& targets) {
+    const memory::Scope activations(memory::Category::activations);
     const Tensor host = part.to(Device::cpu());
     const Tensor logits = convert(host, DType::f64);
     const int64_t counted = counted_rows(set, rows);

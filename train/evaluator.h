@@ -38,6 +38,8 @@ class Evaluator {
   EvalPrediction predict(const text::Examples& set) const;
   // Loss over the whole set, metrics and speed; throws if the set is empty or has no labels.
   Evaluation evaluate(const text::Examples& set) const;
+  // Whether evaluate() keeps the logits of all rows.
+  bool keeps_logits() const { return compute_metrics_ != nullptr; }
 
  private:
   void run(const text::Examples& set,

@@ -41,7 +41,8 @@ MemoryLedger::MemoryLedger(const RunDescription& run, const TrainerState& state)
   if (state.eval_rows > 0)
     evaluation =
         models::rehearse_evaluation(run.model, shape_of(state.largest_eval_batch), state.eval_rows,
-                                    {.autocast = run.arguments.eval_autocast_dtype(device)});
+                                    {.autocast = run.arguments.eval_autocast_dtype(device),
+                                     .keeps_logits = state.eval_keeps_logits && device.is_cpu()});
   NamedTensors trained;
   for (const NamedTensor& parameter : run.model.parameters())
     if (parameter.tensor.requires_grad()) trained.push_back(parameter);

@@ -102,8 +102,11 @@ std::string step_table(const MemoryPlan& plan) {
     add("evaluation", evaluation->activations,
         fmt::format("activations of {} at a time",
                     counted(plan.evaluation->batch.sequences, "sequence")));
-    add("logits", evaluation->data,
-        fmt::format("of {}, and a batch", counted(plan.evaluation->rows, "row")));
+    if (plan.options.keeps_logits)
+      add("logits", evaluation->data,
+          fmt::format("of {}, and a batch", counted(plan.evaluation->rows, "row")));
+    else
+      add("batch", evaluation->data, "of the evaluation");
   }
   return table.to_string();
 }

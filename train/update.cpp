@@ -206,6 +206,7 @@ void Trainer::note_size(const PackedBatch& batch, const Rows& rows) {
 void Trainer::note_evaluation() {
   LargestBatch& most = state_.largest_eval_batch;
   state_.eval_rows = int64_t(eval_set_.sequences.size());
+  state_.eval_keeps_logits = evaluator_.keeps_logits();
   text::TokenSequence buffer;
   most.sequences = std::min(arguments_.per_device_eval_batch_size, state_.eval_rows);
   for (int64_t first = 0; first < state_.eval_rows; first += most.sequences) {

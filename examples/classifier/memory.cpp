@@ -93,7 +93,8 @@ void run(const MemoryOptions& options) {
   const train::MemoryPlan plan = train::plan_memory(
       model, batch, optimizers,
       {.gradient_accumulation_steps = options.arguments.gradient_accumulation_steps,
-       .autocast = options.arguments.autocast_dtype(Device::cpu())},
+       .autocast = options.arguments.autocast_dtype(Device::cpu()),
+       .keeps_logits = !options.arguments.prediction_loss_only},
       evaluation_of(options, config));
   const std::vector<train::OptionPlan> alternatives = train::plan_options(model, plan);
   if (options.json) {
@@ -142,6 +143,8 @@ void add_memory(CLI::App& app) {
   verb.add_option(option("--max-eval-samples"), o.eval_rows,
                   "Rows that are evaluated between updates (0: none)")
       ->check(CLI::NonNegativeNumber);
+  verb.add_flag(option("--prediction-loss-only"), o.arguments.prediction_loss_only,
+                "They are evaluated for the loss alone, and no logits are kept");
   verb.add_option("--freeze", o.freeze, "Parameters whose names match get no gradient");
   verb.add_option("--optim", o.optimizer, "One optimizer instead of all");
   verb.add_option(option("--optim-args"), o.optimizer_arguments,

@@ -87,6 +87,12 @@ TEST_CASE("memory says what options of training save, and takes them") {
       plan_of(tiny + Arguments{"--max-eval-samples", "100", "--per-device-eval-batch-size", "50"});
   CHECK(evaluated["evaluation"]["rows"] == 100);
   CHECK(evaluated["evaluation"]["sequences"] == 50);
+  const json loss_only =
+      plan_of(tiny + Arguments{"--max-eval-samples", "100", "--per-device-eval-batch-size", "50",
+                               "--prediction-loss-only"});
+  CHECK(evaluated["evaluation"]["data_bytes"].get<int64_t>() -
+            loss_only["evaluation"]["data_bytes"].get<int64_t>() ==
+        100 * 2 * 4);  // logits
   const std::string table =
       succeed(Arguments{"memory", "--bf16", "--gradient-checkpointing", "--max-eval-samples", "1"} +
               tiny)

@@ -5,12 +5,10 @@
 
 #include "autograd/autocast.h"
 #include "autograd/node.h"
-#include "models/distilbert_memory.h"
 #include "optim/clip.h"
 #include "tests/core/temporary_folder.h"
+#include "tests/models/memory_case.h"
 #include "tests/optim/accounting.h"
-#include "text/packing.h"
-#include "train/evaluator.h"
 
 using namespace minim;
 using namespace minim::test;
@@ -19,32 +17,12 @@ using models::BatchShape;
 using models::DistilBertConfig;
 using models::DistilBertForSequenceClassification;
 using models::StepMemory;
-using models::StepOptions;
 
 namespace {
 
 struct Measured {
   int64_t activations, workspace, data, gradients, together, casts;
 };
-
-// Sequences of these lengths, with labels of the kind that the config asks for.
-text::Examples make_examples(const DistilBertConfig& config, const std::vector<int64_t>& lengths,
-                             bool token_types) {
-  const memory::Scope scope(Category::data);
-  text::Examples examples;
-  for (const int64_t length : lengths) {
-    text::TokenSequence& sequence = examples.sequences.emplace_back();
-    for (int64_t t = 0; t < length; ++t)
-      sequence.input_ids.push_back(int32_t((length * 7 + t * 3) % config.vocab_size));
-    if (token_types) sequence.token_type_ids.resize(sequence.input_ids.size());
-  }
-  const auto rows = int64_t(lengths.size()), labels = config.num_labels();
-  const bool class_ids = config.problem_type.empty() && labels > 1;
-  examples.labels = class_ids     ? Tensor::zeros({rows}, DType::i64)
-                    : labels == 1 ? Tensor::zeros({rows})
-                                  : Tensor::zeros({rows, labels});
-  return examples;
-}
 
 // A step as train::Trainer does it, up to the norm of the gradients; not the first, so that
 // parameters in autocast's dtype are there.
@@ -88,32 +66,7 @@ Measured measure(const DistilBertForSequenceClassification& model,
   return measured;
 }
 
-struct Case {
-  std::string what, overrides;
-  std::vector<int64_t> lengths;
-  int64_t labels = 2;
-  std::string freeze = {};
-  bool token_types = false;
-  int64_t micro_batches = 1;
-  std::string problem_type = {};
-  std::optional<DType> autocast = {};
-  bool recomputes = false;
-};
-
-DistilBertConfig config_of(const Case& c) {
-  DistilBertConfig config = DistilBertConfig::preset("tiny");
-  config.vocab_size = 50;
-  config.max_position_embeddings = 40;
-  config.dim = 16;
-  config.hidden_dim = 64;
-  config.n_heads = 2;
-  config = config.with_overrides(c.overrides);
-  config.set_num_labels(c.labels);
-  config.problem_type = c.problem_type;
-  return config;
-}
-
-void check_case(const Case& c) {
+void check_case(const MemoryCase& c) {
   CAPTURE(c.what);
   DistilBertForSequenceClassification model(config_of(c));
   if (!c.freeze.empty()) model.freeze(c.freeze);
@@ -140,7 +93,7 @@ void check_case(const Case& c) {
 const std::vector<int64_t> ragged = {7, 1, 23, 12, 3};
 
 TEST_CASE("the peak of a step is predicted to the byte, whatever the sizes") {
-  const Case cases[] = {
+  const MemoryCase cases[] = {
       {"as it is", "", ragged},
       {"one layer", "n_layers=1", ragged},
       {"four layers", "n_layers=4", ragged},
@@ -172,13 +125,13 @@ TEST_CASE("the peak of a step is predicted to the byte, whatever the sizes") {
       {"accumulation", "", ragged, 2, "", false, 2},
       {"more accumulation", "n_layers=1", ragged, 2, "", false, 4},
   };
-  for (const Case& c : cases)
+  for (const MemoryCase& c : cases)
     check_case(c);
 }
 
 TEST_CASE("so it is where blocks are recomputed, and in mixed precision") {
   const std::vector<int64_t> pieces(20, 40);  // sums in parts
-  std::vector<Case> cases = {
+  std::vector<MemoryCase> cases = {
       {"as it is", "", ragged},
       {"one layer", "n_layers=1", ragged},
       {"four layers", "n_layers=4", ragged},
@@ -196,7 +149,7 @@ TEST_CASE("so it is where blocks are recomputed, and in mixed precision") {
       {"all but biases frozen", "n_layers=3", ragged, 2, "*weight"},
       {"accumulation", "n_layers=3", ragged, 2, "", false, 2},
   };
-  for (Case& c : cases)
+  for (MemoryCase& c : cases)
     for (const std::optional<DType> autocast :
          {std::optional<DType>(), std::optional(DType::bf16), std::optional(DType::f16)})
       for (const bool recomputes : {false, true}) {
@@ -301,40 +254,6 @@ TEST_CASE("parameters of linear layers have a copy in 16 bits in mixed precision
   CHECK(step.casts == 2 * (weights + biases));
   CHECK(step.gradients == step.weights);
   CHECK(models::rehearse_step(model, BatchShape::uniform(16, 128)).casts == 0);
-}
-
-TEST_CASE("an evaluation is predicted to the byte too") {
-  for (const std::optional<DType> autocast :
-       {std::optional<DType>(), std::optional(DType::bf16), std::optional(DType::f16)})
-    for (const Case& c : std::vector<Case>{
-             {"as it is", "", {}, 2},
-             {"one layer", "n_layers=1", {}, 2},
-             {"more logits than activations", "n_layers=1,dim=4,hidden_dim=4", {}, 300},
-             {"regression", "", {}, 1},
-             {"multi-label", "", {}, 300, "", false, 1, "multi_label_classification"}}) {
-      CAPTURE(c.what);
-      DistilBertForSequenceClassification model(config_of(c));
-      model.gradient_checkpointing_enable();  // which is for training
-      const std::vector<int64_t> lengths(7, 11);
-      const text::Examples examples = make_examples(model.config, lengths, c.token_types);
-      const train::Evaluator evaluator(
-          model, 3, [](const auto&) { return train::Metrics(); }, autocast);
-      // Parameters in autocast's dtype come with the first evaluation.
-      const int64_t weights = memory::current(Category::weights);
-      evaluator.predict(examples);
-      const int64_t activations = memory::current(Category::activations);
-      const int64_t data = memory::current(Category::data), all = memory::current();
-      const int64_t workspace = memory::current(Category::workspace);
-      memory::reset_peak();
-      evaluator.evaluate(examples);
-      const models::EvaluationMemory predicted =
-          models::rehearse_evaluation(model, BatchShape::uniform(3, 11), 7, {.autocast = autocast});
-      CHECK(predicted.activations == memory::peak(Category::activations) - activations);
-      CHECK(predicted.workspace == memory::peak(Category::workspace) - workspace);
-      CHECK(predicted.data == memory::peak(Category::data) - data);
-      CHECK(predicted.casts == memory::peak(Category::weights) - weights);
-      CHECK(predicted.together == memory::peak() - all);
-    }
 }
 
 TEST_CASE("the parts at the peak are named, with who reads them") {

@@ -187,8 +187,10 @@ TEST_CASE("a run's ledger predicts what is measured, category by category") {
                                   .gradient_accumulation_steps = 2,
                                   .gradient_checkpointing = recomputes,
                                   .precision = precision,
+                                  .label_smoothing_factor = recomputes ? 0.1 : 0.0,
                                   .eval_strategy = IntervalStrategy::steps,
-                                  .logging_steps = 1};
+                                  .logging_steps = 1,
+                                  .prediction_loss_only = recomputes};
       DistilBertForSequenceClassification trained = model;
       Trainer trainer(trained, arguments, rows_of({9}, 8), rows_of({9}, 20), *optimizer);
       trainer.train();
