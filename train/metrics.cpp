@@ -15,6 +15,18 @@ namespace {
 
 constexpr double nan = std::numeric_limits<double>::quiet_NaN();
 
+// As double, with no copy of the tensor in f64 beside them.
+std::vector<double> numbers_of(const Tensor& x) {
+  const Tensor dense = x.contiguous().to(Device::cpu());
+  return dispatch_any(x.dtype(), [&]<class T>() {
+    std::vector<double> numbers;
+    numbers.reserve(size_t(x.numel()));
+    for (const T value : dense.values<T>())
+      numbers.push_back(double(value));
+    return numbers;
+  });
+}
+
 bool is_unlabelled(int64_t label) {
   return label == -1 || label == -100;
 }
@@ -46,12 +58,12 @@ MultiLabelRows multi_label_rows(const EvalPrediction& p) {
         "multi_label_metrics: label_ids {} must have the shape of the predictions {}",
         p.label_ids.shape(), p.predictions.shape());
   const int64_t labels = p.predictions.size(1);
-  const std::vector<double> logits = p.predictions.to_vector<double>();
+  const std::vector<double> logits = numbers_of(p.predictions);
   check_numbers("multi_label_metrics", logits, labels);
   MultiLabelRows rows;
   for (const double logit : logits)
     rows.predicted.push_back(logit > 0);
-  for (const double value : p.label_ids.to_vector<double>()) {
+  for (const double value : numbers_of(p.label_ids)) {
     const int64_t at = int64_t(rows.targets.size());
     check(value == 0 || value == 1, "multi_label_metrics: target {} at [{}, {}] must be 0 or 1",
           value, at / labels, at % labels);
@@ -126,7 +138,7 @@ ConfusionMatrix confusion_matrix(const EvalPrediction& p) {
   check(!is_floating(p.label_ids.dtype()),
         "classification_metrics: label_ids are {}, they must be integers",
         name_of(p.label_ids.dtype()));
-  const std::vector<double> logits = p.predictions.to_vector<double>();
+  const std::vector<double> logits = numbers_of(p.predictions);
   check_numbers("classification_metrics", logits, classes);
   const std::vector<int64_t> labels = p.label_ids.to_vector<int64_t>();
   ConfusionMatrix matrix(classes);
@@ -213,9 +225,9 @@ Metrics regression_metrics(const EvalPrediction& p) {
         "regression_metrics: label_ids {} must have the shape of the predictions {}",
         p.label_ids.shape(), p.predictions.shape());
   check(rows > 0, "regression_metrics: no rows given, at least 1 is needed");
-  const std::vector<double> predicted = p.predictions.to_vector<double>();
+  const std::vector<double> predicted = numbers_of(p.predictions);
   check_numbers("regression_metrics", predicted, columns);
-  const std::vector<double> targets = p.label_ids.to_vector<double>();
+  const std::vector<double> targets = numbers_of(p.label_ids);
   double squares = 0, distances = 0, pearsons = 0, spearmans = 0;
   for (size_t k = 0; k < targets.size(); ++k) {
     check(!std::isnan(targets[k]), "regression_metrics: the target at [{}, {}] is NaN",

@@ -21,9 +21,12 @@ void check_evaluation(const MemoryCase& c, bool keeps_logits, double label_smoot
   model.gradient_checkpointing_enable();  // which is for training
   const text::Examples examples =
       make_examples(model.config, std::vector<int64_t>(7, 11), c.token_types);
-  train::ComputeMetrics none;
-  if (keeps_logits) none = [](const auto&) { return train::Metrics(); };
-  const train::Evaluator evaluator(model, 3, none, c.autocast, label_smoothing);
+  train::ComputeMetrics metrics;
+  if (keeps_logits)
+    metrics = c.problem_type == "multi_label_classification"    ? train::multi_label_metrics
+              : c.problem_type == "regression" || c.labels == 1 ? train::regression_metrics
+                                                                : train::classification_metrics;
+  const train::Evaluator evaluator(model, 3, metrics, c.autocast, label_smoothing);
   // Parameters in autocast's dtype come with the first evaluation.
   const int64_t weights = memory::current(Category::weights);
   evaluator.predict(examples);
