@@ -10,7 +10,6 @@
 //     bytes per second of a copy on the device
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstdlib>
 #include <memory>
@@ -20,6 +19,7 @@
 #include <fmt/format.h>
 
 #include "autograd/ops.h"
+#include "bench/timing.h"
 #include "core/backend.h"
 #include "core/cuda/graph.h"
 #include "models/distilbert.h"
@@ -28,6 +28,8 @@
 #include "train/parity.h"
 
 using namespace minim;
+using bench::median;
+using bench::now;
 
 namespace {
 
@@ -35,15 +37,10 @@ namespace {
 template <class Work>
 double seconds_of(Device device, const Work& work) {
   backend(device).synchronize(device);
-  const auto start = std::chrono::steady_clock::now();
+  const double start = now();
   work();
   backend(device).synchronize(device);
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
-
-double median(std::vector<double> all) {
-  std::ranges::sort(all);
-  return all[all.size() / 2];
+  return now() - start;
 }
 
 template <class Work>

@@ -3,9 +3,7 @@
 // bytes go through memory without arithmetic. Where MINIM_PYTHON names a Python that has them, the
 // steps of torch, transformers and bitsandbytes on the same shapes run in between, round by round.
 
-#include <algorithm>
 #include <array>
-#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <map>
@@ -15,6 +13,7 @@
 
 #include <fmt/core.h>
 
+#include "bench/timing.h"
 #include "core/parallel.h"
 #include "core/random.h"
 #include "optim/adamw.h"
@@ -22,6 +21,8 @@
 #include "optim/make_optimizer.h"
 
 using namespace minim;
+using bench::median;
+using bench::now;
 
 namespace {
 
@@ -60,26 +61,15 @@ NamedTensors distilbert() {
   return parameters;
 }
 
-double now_ms() {
-  return std::chrono::duration<double, std::milli>(
-             std::chrono::steady_clock::now().time_since_epoch())
-      .count();
-}
-
-double median(std::vector<double> times) {
-  std::ranges::nth_element(times, times.begin() + int64_t(times.size() / 2));
-  return times[times.size() / 2];
-}
-
 // The median of a few runs, which what else the machine does in between disturbs less than their
 // mean.
 template <class Body>
 double time_ms(const Body& body) {
   std::vector<double> times;
   for (int i = 0; i < steps_per_round; ++i) {
-    const double start = now_ms();
+    const double start = now();
     body();
-    times.push_back(now_ms() - start);
+    times.push_back(1e3 * (now() - start));
   }
   return median(std::move(times));
 }

@@ -3,9 +3,7 @@
 // MINIM_PYTHON names a Python with transformers, its answers to the same texts are timed in
 // between, round by round.   usage: bench_predict CLASSIFIER [PRESET]
 
-#include <algorithm>
 #include <array>
-#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -15,6 +13,7 @@
 
 #include <fmt/format.h>
 
+#include "bench/timing.h"
 #include "core/error.h"
 #include "core/parallel.h"
 #include "models/distilbert.h"
@@ -24,20 +23,13 @@
 #include "text/wordpiece_trainer.h"
 
 using namespace minim;
+using bench::median;
+using bench::now;
 
 namespace {
 
 constexpr int rounds = 3;
 const std::string data = std::string(MINIM_SOURCE_ROOT) + "/examples/banking77/";
-
-double now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
-double median(std::vector<double> values) {
-  std::ranges::sort(values);
-  return values[values.size() / 2];
-}
 
 // A model folder with random weights and a vocabulary of the training texts.
 void save_model(const std::string& preset, const std::string& folder) {

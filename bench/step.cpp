@@ -3,7 +3,6 @@
 // Python with transformers, its step runs in between, round by round.
 
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
@@ -11,6 +10,7 @@
 
 #include <fmt/format.h>
 
+#include "bench/timing.h"
 #include "core/gemm.h"
 #include "core/parallel.h"
 #include "models/distilbert.h"
@@ -19,19 +19,12 @@
 #include "text/packing.h"
 
 using namespace minim;
+using bench::median;
+using bench::now;
 
 namespace {
 
 constexpr int64_t sequences = 16, length = 128, rounds = 5;
-
-double now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
-double median(std::vector<double> values) {
-  std::ranges::sort(values);
-  return values[values.size() / 2];
-}
 
 PackedBatch make_batch(int64_t vocabulary) {
   std::vector<text::TokenSequence> all(sequences);

@@ -1,4 +1,3 @@
-#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
@@ -9,6 +8,7 @@
 
 #include <fmt/core.h>
 
+#include "bench/timing.h"
 #include "core/error.h"
 #include "text/csv.h"
 #include "text/tokenizer_files.h"
@@ -20,6 +20,7 @@
 namespace {
 
 using namespace minim;
+using bench::median;
 using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point start) {
@@ -77,11 +78,6 @@ bool peer_round(const std::string& command, Round& round) {
   const bool read = std::fscanf(pipe, "%lf %llu", &round.seconds, &checksum) == 2;
   round.checksum = checksum;
   return (pclose(pipe) == 0) && read;
-}
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
 }
 
 void run(const std::string& texts_path, const std::string& folder) {

@@ -4,7 +4,6 @@
 // model of its own; medians of these pairs.
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
@@ -16,6 +15,7 @@
 
 #include <fmt/format.h>
 
+#include "bench/timing.h"
 #include "core/parallel.h"
 #include "models/distilbert.h"
 #include "optim/adamw.h"
@@ -28,20 +28,13 @@
 #include "train/trainer.h"
 
 using namespace minim;
+using bench::median;
+using bench::now;
 using Model = models::DistilBertForSequenceClassification;
 
 namespace {
 
 constexpr int64_t warm_up = 2;
-
-double now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
-double median(std::vector<double> values) {
-  std::ranges::sort(values);
-  return values[values.size() / 2];
-}
 
 struct Case {
   const char* preset;
