@@ -55,6 +55,7 @@ struct DataOptions {
   bool replace_invalid_utf8 = false;
 
   void add_to(CLI::App& verb);
+  // How a file with such data is to be read.
   minim::text::DatasetOptions dataset_options(minim::text::Role role,
                                               minim::train::ProblemType type) const;
   // Warnings go to standard error.

@@ -42,7 +42,7 @@ void add_compare(CLI::App& app) {
   CLI::App& verb = add_verb(app, "compare",
                             "Sets finished runs side by side, and says what the "
                             "noise between seeds allows to say");
-  verb.add_option("runs", o.folders, "Folders that train wrote")->required();
+  verb.add_option("runs", o.folders, "Folders that train wrote")->required()->default_str("");
   verb.add_option("--metric", o.metric,
                   "The score to judge by, such as f1 (accuracy, or the first that all runs have)");
   verb.add_option(option("--output") + ",-o", o.output,

@@ -122,14 +122,17 @@ void add_memory(CLI::App& app) {
                   "Changes to that config, such as n_layers=3,dim=512");
   verb.add_option(option("--vocab-size"), o.vocab_size,
                   "Rows of the word embeddings (the config's)")
-      ->check(CLI::Range(int64_t(1), int64_t(0x7fffffff)));
+      ->check(CLI::Range(int64_t(1), int64_t(0x7fffffff)))
+      ->default_str("");
   verb.add_option(option("--num-labels"), o.num_labels, "Classes (the config's)")
-      ->check(CLI::Range(int64_t(1), int64_t(1'000'000)));
+      ->check(CLI::Range(int64_t(1), int64_t(1'000'000)))
+      ->default_str("");
   verb.add_option(option("--per-device-train-batch-size"), o.arguments.per_device_train_batch_size,
                   "Sequences of a batch");
   verb.add_option(option("--max-seq-length"), o.max_seq_length,
                   "Tokens of each: the longest that texts may have (128, or the model's positions)")
-      ->check(at_least_three);
+      ->check(at_least_three)
+      ->default_str("");
   verb.add_option("--lengths", o.lengths,
                   "Tokens of each sequence of the batch, such as 7,12,31, instead of the two above")
       ->delimiter(',')
@@ -137,6 +140,7 @@ void add_memory(CLI::App& app) {
       ->default_str("");
   verb.add_option(option("--gradient-accumulation-steps"), o.arguments.gradient_accumulation_steps,
                   "Batches of one update");
+  add_gradient_checkpointing(verb, o.arguments);
   add_precision_options(verb, o.arguments);
   verb.add_option(option("--per-device-eval-batch-size"), o.arguments.per_device_eval_batch_size,
                   "Sequences of a batch in evaluation");
@@ -145,7 +149,9 @@ void add_memory(CLI::App& app) {
       ->check(CLI::NonNegativeNumber);
   verb.add_flag(option("--prediction-loss-only"), o.arguments.prediction_loss_only,
                 "They are evaluated for the loss alone, and no logits are kept");
-  verb.add_option("--freeze", o.freeze, "Parameters whose names match get no gradient");
+  verb.add_option(
+      "--freeze", o.freeze,
+      "Parameters whose names match get no gradient, such as 'distilbert.embeddings.*'");
   verb.add_option("--optim", o.optimizer, "One optimizer instead of all");
   verb.add_option(option("--optim-args"), o.optimizer_arguments,
                   "Fields of its options, such as amsgrad=True");

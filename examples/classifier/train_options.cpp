@@ -109,6 +109,9 @@ void add_precision_options(CLI::App& verb, train::TrainingArguments& a) {
       ->default_str("fp32");
   verb.add_flag("--bf16", a.bf16, "The same as --precision bf16");
   verb.add_flag("--fp16", a.fp16, "The same as --precision fp16");
+}
+
+void add_gradient_checkpointing(CLI::App& verb, train::TrainingArguments& a) {
   verb.add_flag(
       option("--gradient-checkpointing"), a.gradient_checkpointing,
       "Compute blocks again in the backward instead of keeping what it needs of them: the "
@@ -215,6 +218,7 @@ void TrainOptions::add_to(CLI::App& verb) {
                   "Rows of a batch in evaluation");
   verb.add_option(option("--gradient-accumulation-steps"), a.gradient_accumulation_steps,
                   "Batches of one update");
+  add_gradient_checkpointing(verb, a);
   verb.add_option(option("--train-sampling-strategy"), o.sampling_strategy,
                   "Order of the rows; group_by_length puts similar lengths together, weighted "
                   "draws with replacement so that all classes come equally often")
@@ -229,9 +233,10 @@ void TrainOptions::add_to(CLI::App& verb) {
                   "Noise on the word embeddings in training, such as 5 (NEFTune)");
   verb.add_flag(option("--dataloader-drop-last"), a.dataloader_drop_last,
                 "Leave out the last batch of an epoch where it is not full; evaluation never does");
-  verb.add_option(option("--non-finite-patience"), a.non_finite_patience,
-                  "Leave out so many updates in a row whose loss or gradient is not finite before "
-                  "the run ends");
+  verb.add_option(
+      option("--non-finite-patience"), a.non_finite_patience,
+      "Leave out up to so many updates in a row whose loss or gradient is not finite before "
+      "the run ends");
   add_device_option(verb, o.device);
   verb.add_flag(option("--use-cpu"), o.use_cpu, "The same as --device cpu");
   add_precision_options(verb, a);

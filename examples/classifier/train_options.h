@@ -43,7 +43,8 @@ struct TrainOptions {
   minim::train::NamedArguments further_arguments() const;
 };
 
-// --precision, --bf16, --fp16 and --gradient-checkpointing.
+// --precision, --bf16 and --fp16.
 void add_precision_options(CLI::App& verb, minim::train::TrainingArguments& arguments);
+void add_gradient_checkpointing(CLI::App& verb, minim::train::TrainingArguments& arguments);
 
 }  // namespace classifier
