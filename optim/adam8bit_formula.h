@@ -35,6 +35,7 @@ struct Adam8bitFormula {
   R step_size, inverse_c2, eps;          // lr / (1 - b1^t), 1 / sqrt(1 - b2^t)
   AdamCorrections corrections;           // where the first two of those come from
 
+  // That of an earlier step.
   HD Adam8bitFormula earlier(int64_t steps) const {
     Adam8bitFormula formula = *this;
     formula.corrections = corrections.earlier(steps);

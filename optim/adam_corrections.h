@@ -17,6 +17,7 @@ struct AdamCorrections {
   HD double step_size() const { return lr / (1.0 - math::pow(beta1, double(step))); }
   // 1 / sqrt(1 - beta2^t)
   HD double inverse_c2() const { return 1.0 / math::sqrt(1.0 - math::pow(beta2, double(step))); }
+  // Those of an earlier step.
   HD AdamCorrections earlier(int64_t steps) const { return {lr, beta1, beta2, step - steps}; }
 };
 

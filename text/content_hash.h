@@ -20,6 +20,7 @@ struct ContentHash {
 // parts of any size.
 class ContentHasher {
  public:
+  // What comes behind all that was added before.
   void add(const void* data, size_t bytes);
   void add(std::string_view text) { add(text.data(), text.size()); }
   // The hash of all that was added; more may follow.

@@ -13,9 +13,6 @@
 namespace minim::text {
 namespace {
 
-// Bytes of a mapped file that are read before their pages are given back.
-constexpr size_t window = size_t(4) << 20;
-
 FileFormat format_of(const std::string& name, const DatasetOptions& options) {
   if (options.format != FileFormat::by_extension) return options.format;
   const std::string extension = std::filesystem::path(name).extension().string();
@@ -78,7 +75,7 @@ class RowReader::Source {
       if (empty_++ == 0) first_empty_ = row.line;
     }
     const size_t at = csv_ ? csv_->offset() : json_ ? json_->offset() : at_;
-    if (at >= released_ + window) release_pages(file_, released_ = at);
+    if (at >= released_ + release_window) release_pages(file_, released_ = at);
     return true;
   }
 

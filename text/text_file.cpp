@@ -1,5 +1,6 @@
 #include "text/text_file.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <memory>
@@ -44,9 +45,8 @@ std::string read_all(std::FILE* stream, const std::string& name) {
 
 // First ill-formed or NUL byte. Pages of a mapped file are given back on the way.
 size_t find_bad_byte(const TextFile& file) {
-  constexpr size_t window = size_t(4) << 20;
   for (size_t from = 0; from < file.bytes.size();) {
-    size_t end = std::min(from + window, file.bytes.size());
+    size_t end = std::min(from + release_window, file.bytes.size());
     // A character of at most four bytes is not cut in two.
     for (int i = 0; i < 3 && end < file.bytes.size() && (file.bytes[end] & 0xC0) == 0x80; ++i)
       --end;

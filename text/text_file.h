@@ -31,6 +31,9 @@ TextFile read_text_file(const std::string& path, bool replace_invalid,
 TextFile map_text_file(const std::string& path, bool replace_invalid,
                        std::vector<std::string>& warnings);
 
+// Bytes of a mapped file that are read before their pages are given back.
+constexpr size_t release_window = size_t(4) << 20;
+
 // Gives the pages of a mapped file up to that offset back; they can be read again.
 void release_pages(const TextFile& file, size_t end);
 

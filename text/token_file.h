@@ -23,6 +23,7 @@ class TokenFileWriter {
  public:
   TokenFileWriter(std::string path, ContentHash key);
 
+  // The next example; the label is any number that tells it from others, and may be used again.
   void add(const TokenSequence& sequence, uint32_t label, bool was_cut);
   // Ends it; the notes are any text, kept as it is.
   void commit(std::string_view notes);
