@@ -69,9 +69,9 @@ class CapturedStep {
   struct Result {
     Tensor loss, grad_norm;
   };
-  // One step on a batch that is on the CPU; `lr` as in StepOptions. What is gone down is the loss
-  // times `weight`; the result has the loss itself. Gradients from before are dropped, and none are
-  // left. Throws CannotRecord.
+  // One step on a batch that is on the CPU; `lr` as in StepOptions. The gradients are those
+  // of the loss times `weight`; the result has the loss itself. Gradients from before are dropped,
+  // and none are left. Throws CannotRecord.
   Result run(const PackedBatch& batch, std::optional<double> lr = {}, double weight = 1.0);
 
   // Graphs that are kept.

@@ -15,7 +15,8 @@ h1 { font-size: 1.4rem; overflow-wrap: anywhere; } h2 { font-size: 1.05rem; marg
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; white-space: nowrap; }
 th, td { padding: 0.25rem 0.65rem; text-align: right; border-bottom: 1px solid #8884;
   vertical-align: top; }
-th { font-weight: 600; white-space: normal; vertical-align: bottom; } th:first-child, td:first-child { text-align: left; padding-left: 0; }
+th { font-weight: 600; white-space: normal; vertical-align: bottom; }
+th:first-child, td:first-child { text-align: left; padding-left: 0; }
 .prose th, .prose td { text-align: left; white-space: normal; }
 .prose td + td { min-width: 3rem; } .prose td:last-child { min-width: 16rem; }
 .named td:first-child { white-space: normal; min-width: 8rem; padding-left: 50px;

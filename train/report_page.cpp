@@ -133,9 +133,8 @@ std::string memory_html(const RunReport& report) {
   return "<h2>Memory</h2>\n" + table_of_html(rows) +
          "<p class='small'>Outlined: predicted from shapes, for a training step and an "
          "evaluation on the largest batches that were met. Filled: the most that tensors of the "
-         "category ever held. Categories "
-         "peak at different times, so all at once is less than their sum. What pools keep "
-         "is not counted.</p>\n";
+         "category ever held. Categories peak at different times, so all at once is less than "
+         "their sum. What pools keep is not counted.</p>\n";
 }
 
 std::string state_html(const optim::StateSize& state) {

@@ -8,10 +8,14 @@
 
 namespace minim::train {
 
-// As transformers rounds it.
-static int64_t updates_of(double steps, int64_t max_steps) {
+namespace {
+
+// A ratio is rounded as transformers does.
+int64_t updates_of(double steps, int64_t max_steps) {
   return int64_t(steps < 1 ? std::ceil(steps * double(max_steps)) : steps);
 }
+
+}  // namespace
 
 std::string_view name_of(IntervalStrategy strategy) {
   return strategy == IntervalStrategy::no      ? "no"

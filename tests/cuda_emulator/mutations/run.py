@@ -77,7 +77,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("build")
     parser.add_argument("--numbers", type=numbers, help="of the mutations, all if not given: 1-7,12")
-    parser.add_argument("--folder", type=pathlib.Path, 
+    parser.add_argument("--folder", type=pathlib.Path,
                         help="where to copy to and to leave the copy; if not given, a new one that is removed")
     options = parser.parse_args()
     mutations = [(number, entry) for number, entry in enumerate(json.loads(MUTATIONS.read_text()), 1)
