@@ -184,7 +184,9 @@ void TrainOptions::add_to(CLI::App& verb) {
                 "Leave out validation rows whose label training does not have");
   verb.add_flag(option("--ignore-mismatched-sizes"), o.ignore_mismatched_sizes,
                 "Give weights of another shape new values");
-  verb.add_option("--freeze", o.freeze, "Parameters whose names match get no gradient");
+  verb.add_option(
+      "--freeze", o.freeze,
+      "Parameters whose names match get no gradient, such as 'distilbert.embeddings.*'");
   verb.add_option(option("--max-seq-length"), o.max_seq_length, "Tokens that are kept of a text")
       ->check(at_least_three);
 
