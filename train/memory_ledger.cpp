@@ -71,9 +71,7 @@ MeasuredMemory::MeasuredMemory(Device device) : peak(memory::peak(device)) {
 }
 
 std::string ledger_table(const MemoryLedger& ledger, const MeasuredMemory& measured) {
-  const auto mib = [](std::optional<int64_t> bytes) {
-    return bytes ? fmt::format("{:.2f}", double(*bytes) / 0x1p20) : "-";
-  };
+  const auto mib = [](std::optional<int64_t> bytes) { return bytes ? in_mib(*bytes) : "-"; };
   Table table({"memory (MiB)", "predicted", "measured peak"});
   for (size_t c = 0; c < memory::categories; ++c) {
     const auto category = memory::Category(c);

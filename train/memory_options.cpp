@@ -77,7 +77,6 @@ std::vector<OptionPlan> plan_options(const Model& model, const MemoryPlan& plan)
 }
 
 std::string options_table(const std::vector<OptionPlan>& options, const MemoryPlan& plan) {
-  const auto mib = [](int64_t bytes) { return fmt::format("{:.2f}", double(bytes) / 0x1p20); };
   size_t widest = 0;
   for (const OptionPlan& option : options)
     widest = std::max(widest, option.option.size());
@@ -87,8 +86,8 @@ std::string options_table(const std::vector<OptionPlan>& options, const MemoryPl
   };
   Table table({left("one option more"), "weights MiB", "activations MiB", "peak MiB", "change"});
   for (const OptionPlan& option : options)
-    table.add({left(option.option.empty() ? "as above" : option.option), mib(option.weights),
-               mib(option.activations), mib(option.peak),
+    table.add({left(option.option.empty() ? "as above" : option.option), in_mib(option.weights),
+               in_mib(option.activations), in_mib(option.peak),
                option.option.empty()
                    ? ""
                    : fmt::format("{:+.2f}", double(option.peak - options[0].peak) / 0x1p20)});

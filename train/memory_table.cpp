@@ -20,10 +20,6 @@ using nlohmann::ordered_json;
 constexpr int bar_width = 24;
 constexpr size_t shown_parts = 5;
 
-std::string mib(int64_t bytes) {
-  return fmt::format("{:.2f}", double(bytes) / 0x1p20);
-}
-
 std::string counted(int64_t number, std::string_view noun) {
   return fmt::format("{} {}{}", with_commas(number), noun, number == 1 ? "" : "s");
 }
@@ -82,7 +78,7 @@ std::string step_table(const MemoryPlan& plan) {
   const int64_t largest = std::max(step.weights, step.activations);
   Table table({"a training step", "MiB", left("", 0, bar_width), left("what it is", 10, widest)});
   const auto add = [&](const std::string& name, int64_t bytes, const std::string& what) {
-    table.add({name, mib(bytes), bar_cell(bytes, largest), left(what, what.size(), widest)});
+    table.add({name, in_mib(bytes), bar_cell(bytes, largest), left(what, what.size(), widest)});
   };
   add("weights", step.weights, "all parameters, f32");
   if (step.casts > 0) add("weights in " + half, step.casts, "of linear layers, kept beside them");
@@ -119,8 +115,8 @@ std::string optimizer_table(const MemoryPlan& plan) {
                left("peak of a step", 14, bar_width)});
   for (const OptimizerPlan& optimizer : plan.optimizers)
     table.add({label_of(optimizer.choice), with_commas(optimizer.state.elements_with_numbers()),
-               with_commas(optimizer.state.bytes), mib(optimizer.state.bytes), mib(optimizer.peak),
-               bar_cell(optimizer.peak, largest)});
+               with_commas(optimizer.state.bytes), in_mib(optimizer.state.bytes),
+               in_mib(optimizer.peak), bar_cell(optimizer.peak, largest)});
   return table.to_string() +
          "\nState elements count step counters, as PyTorch's state_dict has them; the bytes are "
          "those of tensors.\nThe peak is that of weights, gradients, activations, workspace, batch "

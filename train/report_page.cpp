@@ -82,10 +82,6 @@ std::string curves_html(const RunReport& report) {
   return html.empty() ? "" : "<h2>Curves</h2>\n<div class='plots'>\n" + html + "</div>\n";
 }
 
-std::string mib(int64_t bytes) {
-  return fmt::format("{:.2f}", double(bytes) / 0x1p20);
-}
-
 std::string tiles_html(const RunReport& report) {
   std::string html = "<div class='tiles'>\n";
   const auto add = [&](const std::string& name, const std::string& value) {
@@ -104,7 +100,7 @@ std::string tiles_html(const RunReport& report) {
   const double seconds = value_in(report.train_results, "train_runtime");
   if (std::isfinite(seconds)) add("training", fmt::format("{:.1f} s", seconds));
   add("parameters", with_commas(report.ledger.parameters));
-  add("peak memory", mib(report.measured.peak) + " MiB");
+  add("peak memory", in_mib(report.measured.peak) + " MiB");
   return html + "</div>\n";
 }
 
@@ -118,7 +114,7 @@ std::string memory_html(const RunReport& report) {
   };
   Rows rows = {{"category", "predicted (MiB)", "measured peak (MiB)", ""}};
   const auto add = [&](std::string name, std::optional<int64_t> predicted, int64_t measured) {
-    rows.push_back({std::move(name), predicted ? mib(*predicted) : "-", mib(measured),
+    rows.push_back({std::move(name), predicted ? in_mib(*predicted) : "-", in_mib(measured),
                     "<div class='bars'>" + (predicted ? bar("said", *predicted) : "") +
                         bar("", measured) + "</div>"});
   };

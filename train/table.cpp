@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include <fmt/format.h>
+
 #include "core/error.h"
 
 namespace minim::train {
@@ -9,6 +11,10 @@ namespace minim::train {
 // All bytes but continuations.
 size_t code_points(const std::string& text) {
   return size_t(std::ranges::count_if(text, [](char c) { return (c & 0xC0) != 0x80; }));
+}
+
+std::string in_mib(int64_t bytes) {
+  return fmt::format("{:.2f}", double(bytes) / 0x1p20);
 }
 
 std::string with_commas(int64_t number) {

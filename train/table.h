@@ -8,6 +8,8 @@ namespace minim::train {
 
 // 65783042 as 65,783,042.
 std::string with_commas(int64_t number);
+// Bytes in MiB, with two decimals.
+std::string in_mib(int64_t bytes);
 
 // Characters of a text in UTF-8, which is near enough to its columns.
 size_t code_points(const std::string& text);
