@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <memory>
 #include <sys/mman.h>
+#include <system_error>
 #include <unistd.h>
 #include <utility>
 
@@ -72,11 +73,12 @@ TextFile read_text_file(const std::string& path, bool replace_invalid,
   if (path == "-") {
     return text_file("standard input", read_all(stdin, path), replace_invalid, warnings);
   }
-  check(!std::filesystem::is_directory(path), "{}: is a folder, must be a file", path);
+  std::error_code none;  // a name that is none at all is found out below
+  check(!std::filesystem::is_directory(path, none), "{}: is a folder, must be a file", path);
   const std::unique_ptr<std::FILE, int (*)(std::FILE*)> stream(std::fopen(path.c_str(), "rb"),
                                                                std::fclose);
   check(stream != nullptr, "{}: {}", path,
-        std::filesystem::exists(path) ? "cannot be opened" : "no such file");
+        std::filesystem::exists(path, none) ? "cannot be opened" : "no such file");
   return text_file(path, read_all(stream.get(), path), replace_invalid, warnings);
 }
 
@@ -85,8 +87,9 @@ TextFile map_text_file(const std::string& path, bool replace_invalid,
   // A file that another program cuts short while it is mapped would end this one, so that what is
   // small is read at once.
   constexpr size_t small = size_t(16) << 20;
-  if (replace_invalid || !std::filesystem::is_regular_file(path) ||
-      std::filesystem::file_size(path) < small)
+  std::error_code none;
+  if (replace_invalid || !std::filesystem::is_regular_file(path, none) ||
+      std::filesystem::file_size(path, none) < small)
     return read_text_file(path, replace_invalid, warnings);
   const auto mapped = std::make_shared<const MappedFile>(path);
   TextFile file{.name = path, .bytes = mapped->text(), .storage = mapped, .is_mapped = true};

@@ -24,7 +24,9 @@ namespace {
 
 text::ContentHash hash_of_file(const std::string& path) {
   std::ifstream stream(path, std::ios::binary);
-  check(stream.is_open(), "{}: {}", path, fs::exists(path) ? "cannot be opened" : "no such file");
+  std::error_code none;
+  check(stream.is_open(), "{}: {}", path,
+        fs::exists(path, none) ? "cannot be opened" : "no such file");
   text::ContentHasher hasher;
   std::vector<char> buffer(size_t(1) << 20);
   while (stream.read(buffer.data(), std::streamsize(buffer.size())) || stream.gcount() > 0)
@@ -117,11 +119,12 @@ CachedDataset::CachedDataset(const std::string& path, const text::DatasetOptions
                              const text::Tokenizer& tokenizer, int64_t max_length,
                              const TokenCache& cache) {
   check(options.role != text::Role::predict, "{}: only labelled data are cached", path);
-  check(fs::is_regular_file(path) || !fs::exists(path), "{}: is no regular file, cannot be cached",
-        path);
+  check(path != "-", "standard input: cannot be cached; name a file, or leave the cache out");
+  std::error_code error;
+  check(fs::is_regular_file(path, error) || !fs::exists(path, error),
+        "{}: is no regular file, cannot be cached", path);
   labelled_ = {.file = path, .role = options.role};
   const text::ContentHash key = key_of(path, options, tokenizer, max_length);
-  std::error_code error;
   fs::create_directories(cache.folder, error);
   check(!error, "{}: cannot be made: {}", cache.folder, error.message());
   const fs::path name = fs::path(path).stem().string() + "-" + key.hex() + ".tokens";

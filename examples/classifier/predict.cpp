@@ -298,7 +298,7 @@ void predict_file(const SavedClassifier& saved, const PredictOptions& options,
   text::RowReader reader(options.predict_file,
                          options.data.dataset_options(text::Role::predict, saved.type));
   text::Dataset part{.file = options.predict_file, .role = text::Role::predict};
-  const auto rows = size_t(32 * options.batch_size);
+  const auto rows = size_t(32 * std::min<int64_t>(options.batch_size, 1 << 20));
   int64_t left = options.max_predict_samples > 0 ? options.max_predict_samples
                                                  : std::numeric_limits<int64_t>::max();
   for (bool more = true; more;) {
