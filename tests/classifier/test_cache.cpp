@@ -80,7 +80,6 @@ TEST_CASE("a run whose tokens are cached has the bits of one in memory, and resu
   CHECK(contains(failure_of(train("other") + Arguments{"--overwrite-cache"}, 2), "--cache-dir"));
 }
 
-#if !defined(__SANITIZE_ADDRESS__)  // which keeps memory that was given back
 TEST_CASE("training on a file and predicting it take memory that does not grow with it") {
   const TemporaryFolder folder;
   write_whole_file(folder / "small.csv", questions(6));
@@ -121,4 +120,3 @@ TEST_CASE("training on a file and predicting it take memory that does not grow w
   CHECK(peak_of(train("large.csv") + cache) < small + most);  // with tokens that are there
   CHECK(peak_of(predict("large.csv")) < peak_of(predict("small.csv")) + most);
 }
-#endif
