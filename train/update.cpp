@@ -157,8 +157,10 @@ bool Trainer::launch_step(Update& update, std::optional<double> lr) {
     // Those of a graph are written again by its next launch.
     only.loss = loss.clone();
     update.norm = norm.clone();
-  } catch (const CannotRecord&) {
+  } catch (const CannotRecord& error) {
     captured_.reset();
+    warn(fmt::format("updates are not launched as graphs from here on, which takes longer: {}",
+                     error.what()));
     return false;
   }
   launched_updates_ += captured_->launched_steps() - launched;
@@ -204,6 +206,7 @@ void Trainer::note_size(const PackedBatch& batch, const Rows& rows) {
 }
 
 void Trainer::note_evaluation() {
+  if (state_.eval_rows > 0) return;  // the set is the same each time
   LargestBatch& most = state_.largest_eval_batch;
   state_.eval_rows = int64_t(eval_set_.sequences.size());
   state_.eval_keeps_logits = evaluator_.keeps_logits();

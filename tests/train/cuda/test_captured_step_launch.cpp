@@ -56,12 +56,25 @@ TEST_CASE("a graph on a device that cannot be kept leaves all as it was, counts 
   }
 }
 
-TEST_CASE("a Trainer on a device goes on without graphs where they cannot be kept") {
+TEST_CASE("a Trainer on a device goes on without graphs where they cannot be kept, and says so") {
+  struct Warnings : train::TrainerCallback {
+    void on_warning(const TrainerState&, const std::string& sentence) override {
+      all.push_back(sentence);
+    }
+    std::vector<std::string> all;
+  };
   const auto run = [](int failures) {
     emulator::fail_graphs(failures);
     Run made({.per_device_train_batch_size = 4, .max_steps = 6}, small_set(24), {}, 0.1, device);
+    const auto warnings = std::make_shared<Warnings>();
+    made.trainer.add_callback(warnings);
     made.trainer.train();
     CHECK((made.trainer.launched_updates() > 0) == (failures == 0));
+    CHECK(warnings->all.size() == size_t(failures));
+    for (const std::string& warning : warnings->all)
+      CHECK(
+          warning.starts_with("updates are not launched as graphs from here on, which takes "
+                              "longer: graph: the work cannot be kept: "));
     return made.weights();
   };
   CHECK(run(1) == run(0));
