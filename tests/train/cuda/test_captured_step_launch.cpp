@@ -15,8 +15,9 @@ TEST_CASE(
   const std::vector<PackedBatch> all = batches();
   for (size_t i = 0; i < 3; ++i)
     step.run(all[i], 0.01);
+  // Each of 64 buffers for copies is allocated at its first use, and free once its copy is done.
   for (int i = 0; i < 64; ++i)
-    Tensor::zeros({1}).to(device);  // each buffer for copies is allocated when it is first used
+    Tensor::zeros({1}).to(device).item();
   const int64_t asked = memory::system_allocations(device);
   const int64_t activations = memory::current(memory::Category::activations, device);
   const int64_t gradients = memory::current(memory::Category::gradients, device);
